@@ -6,7 +6,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD_DOCS := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+QUICK := tests/unit tests/fuzz tests/contract tests/supervisor tests/golden
 # End-to-end tests wait for processes and sockets a third of the time.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() * 2)')
 E2E_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(max(2, os.cpu_count() * 3 // 2))')
 # Set in some shells; they hide bugs that users would meet.
 unexport PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONPATH
@@ -14,7 +16,7 @@ unexport PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONPATH
 help:
 	@echo "make demo        run a sample project on this machine"
 	@echo "make demo-docker try a target with SSH and Docker, simulated on this machine"
-	@echo "make test        run all tests (check, quick, e2e)"
+	@echo "make test        run all checks and tests"
 	@echo "make test-loaded run all tests under CPU load"
 	@echo "make quick       run unit, contract, and supervisor tests"
 	@echo "make e2e         run end-to-end tests"
@@ -42,7 +44,10 @@ demo: $(BIN)/mlw
 demo-docker: $(BIN)/mlw
 	@$(BIN)/python scripts/demo-docker $(BIN)/mlw
 
-test: check quick e2e
+# One session for all tests: while end-to-end tests wait, others use the processors.
+test: check
+	@sh scripts/test-tools
+	$(BIN)/python -m tests $(QUICK) tests/e2e -n $(WORKERS) --dist worksteal
 
 # Tests wait for conditions, not for times: their result is the same on a machine that does other things, too.
 test-loaded: $(VENV)/.dev
@@ -50,7 +55,7 @@ test-loaded: $(VENV)/.dev
 
 quick: $(VENV)/.dev
 	@sh scripts/test-tools
-	$(BIN)/python -m tests tests/unit tests/fuzz tests/contract tests/supervisor tests/golden -n auto
+	$(BIN)/python -m tests $(QUICK) -n auto
 
 e2e: $(VENV)/.dev
 	@sh scripts/test-tools
@@ -62,7 +67,7 @@ docs: $(VENV)/.dev
 check: $(VENV)/.dev
 	@sh scripts/in-parallel \
 	  '$(BIN)/mypy' \
-	  '$(BIN)/python -m pytest tests/test_architecture.py tests/test_docs.py' \
+	  '$(BIN)/python -m pytest tests/test_architecture.py tests/test_naming.py tests/test_own_messages.py tests/test_docs.py' \
 	  '$(BUILD_DOCS)' \
 	  '$(BIN)/ruff check .' \
 	  '$(BIN)/ruff format --check .'

@@ -1,4 +1,4 @@
-"""A real Chromium, and the servers that it looks at: ours and MLflow's. When a page is ready, and what it takes."""
+"""A real Chromium with the servers of mlw and MLflow: time until a page is ready, and its resource use."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from context import Context, is_alive
 from timing import Program
 
 CHROMIUM = "/usr/bin/chromium"
-LONGEST = 120.0  # seconds that a page is waited for
+LONGEST = 120.0  # timeout for a page in seconds
 _ARGUMENTS = (
     "--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
     "--enable-precise-memory-info", "--js-flags=--expose-gc",
 )  # fmt: skip
-# Time between two pictures, while something goes on.
+# Records the times between frames until it is canceled.
 _FRAMES = """() => {
   window.benchFrames = [];
   let last = performance.now();
@@ -49,33 +49,33 @@ def chromium() -> Iterator[Any]:
 
 
 def lacks() -> str:
-    """What these sections need and is not here."""
+    """Return the first missing requirement of these sections, or an empty string."""
     try:
-        import playwright  # noqa: F401, PLC0415 - only looked for
+        import playwright  # noqa: F401, PLC0415 - checks whether it is installed
     except ModuleNotFoundError:
         return "playwright"
     return "" if os.access(CHROMIUM, os.X_OK) else CHROMIUM
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @dataclass
 class Server:
-    """One that was started from a command, with all its processes."""
+    """A server started from a command, with all its processes."""
 
     process: subprocess.Popen[bytes]
     address: str
     began: float
-    link: str = ""  # lets a browser in
-    told: float = 0.0  # seconds from its start until it had said where it is
+    link: str = ""  # login link for a browser
+    told: float = 0.0  # seconds from the start until the server printed its address
 
     @property
     def memory(self) -> int:
-        """Bytes that it and its children have, what they share counted once."""
+        """Return the memory of the server and its child processes in bytes. Shared memory counts once."""
         return sum(_proportional(pid) for pid in _tree(self.process.pid))
 
     def stop(self) -> None:
@@ -90,30 +90,30 @@ class Server:
                 os.kill(pid, 9)
 
 
-def start_ours(program: Program, said: Path) -> Server:
-    """`mlw ui --no-browser`, up to the line with the link."""
-    with open(said, "wb") as file:
+def start_ours(program: Program, log: Path) -> Server:
+    """Start `mlw ui --no-browser` and wait for the line with the link."""
+    with open(log, "wb") as file:
         began = time.perf_counter()
         process = subprocess.Popen(
             program.command, cwd=program.folder, env=program.environment, stdin=subprocess.DEVNULL, stdout=file,
             stderr=file,
         )  # fmt: skip
-    while not (found := re.findall(r"http://\S+login\S+", said.read_text())):
+    while not (links := re.findall(r"http://\S+login\S+", log.read_text())):
         if process.poll() is not None:
-            raise RuntimeError(f"mlw ui ended: {said.read_text()[-2000:]}")
+            raise RuntimeError(f"mlw ui ended: {log.read_text()[-2000:]}")
         time.sleep(0.001)
-    told = time.perf_counter() - began
-    return Server(process, found[0].partition("/login")[0], began, found[0], told)
+    ready = time.perf_counter() - began
+    return Server(process, links[0].partition("/login")[0], began, links[0], ready)
 
 
 def start_theirs(context: Context, peer: peers.Peer, database: str) -> Server:
-    """`mlflow ui` over a SQLite store, as its documentation has it."""
+    """Start `mlflow ui` on a SQLite store, as documented."""
     port = free_port()
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
     place = f"sqlite:///{database}"
     began = time.perf_counter()
     process = subprocess.Popen(
-        (str(peer.program), "ui", "--backend-store-uri", place, "--port", str(port)), cwd=context.outside,
+        (str(peer.program), "ui", "--backend-store-uri", place, "--port", str(port)), cwd=context.workspace,
         env={**context.environment, **quiet, "PATH": f"{peer.program.parent}:{os.environ['PATH']}"},  # type: ignore[union-attr]
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
@@ -134,7 +134,7 @@ def wait_for_port(server: Server) -> None:
 
 @dataclass
 class Visitor:
-    """One browser window."""
+    """A browser context, with its own cookies and cache, for one server."""
 
     browser: Any
     server: Server
@@ -151,7 +151,7 @@ class Visitor:
         page.close()
 
     def ready(self, path: str, sign: str) -> tuple[float, Any]:
-        """Seconds from going there to what people came for, and the page."""
+        """Return the seconds from navigation to the expected content, and the page."""
         page = self.context.new_page()
         began = time.perf_counter()
         page.goto(self.server.address + path, wait_until="commit")
@@ -160,21 +160,21 @@ class Visitor:
 
 
 def heap(page: Any) -> tuple[int, int]:
-    """Bytes of the page's JavaScript after a tidying up, and the number of its elements."""
+    """Return the size of the page's JavaScript heap after garbage collection, and its number of elements."""
     page.evaluate("window.gc && window.gc()")
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
-    told = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
     session.detach()
-    return int(told["JSHeapUsedSize"]), int(page.evaluate("document.querySelectorAll('*').length"))
+    return int(metrics["JSHeapUsedSize"]), int(page.evaluate("document.querySelectorAll('*').length"))
 
 
 def frames(page: Any, work: Any) -> list[float]:
-    """Seconds between the pictures that the page shows while ``work`` is done."""
+    """Return the seconds between the frames that the page renders during ``work``."""
     page.evaluate(_FRAMES)
     work()
-    found = page.evaluate("cancelAnimationFrame(window.benchTick), window.benchFrames")
-    return [one / 1000 for one in found[1:]]
+    times = page.evaluate("cancelAnimationFrame(window.benchTick), window.benchFrames")
+    return [duration / 1000 for duration in times[1:]]
 
 
 def _tree(pid: int) -> set[int]:
@@ -185,10 +185,10 @@ def _tree(pid: int) -> set[int]:
                 parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    pids = {pid}
+    while more := {child for child, parent in parents.items() if parent in pids} - pids:
+        pids |= more
+    return pids
 
 
 def _proportional(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""What all measurements share: scratch folders, projects of mlw, and its runs on disk."""
+"""Context that all measurements share: scratch folders, mlw projects, and their runs on disk."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ MLW = str(Path(sys.executable).parent / "mlw")
 
 @dataclass
 class Context:
-    """One call of ``make bench``. ``quick``: rounds of what takes less than a second; ``slow``: of the rest."""
+    """One call of ``make bench``. ``quick`` and ``slow``: rounds of actions that take less, or more, than a second."""
 
     quick: int
     slow: int
     patience: float
-    scratch: Path  # on the disk of the repository: room for gigabytes
-    outside: Path  # in no git repository
+    scratch: Path  # on the disk of the repository, which has space for gigabytes
+    workspace: Path  # outside of any git repository
+    program: str = MLW
     _settled: set[str] = field(default_factory=set)
 
     @classmethod
-    def make(cls, quick: int, slow: int, patience: float) -> Context:
+    def make(cls, quick: int, slow: int, patience: float, program: str = MLW) -> Context:
         CACHE.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=CACHE))
-        outside = Path(tempfile.mkdtemp(prefix="mlw-bench-"))
+        workspace = Path(tempfile.mkdtemp(prefix="mlw-bench-"))
         (scratch / "tmp").mkdir()
         venv.create(scratch / "python")
-        return cls(quick, slow, patience, scratch, outside)
+        return cls(quick, slow, patience, scratch, workspace, program)
 
     def remove(self) -> None:
         self.settle()
-        for folder in (self.scratch, self.outside):
+        for folder in (self.scratch, self.workspace):
             shutil.rmtree(folder, ignore_errors=True)
 
     @property
@@ -54,7 +55,7 @@ class Context:
 
     @property
     def interpreter(self) -> Path:
-        """What runs the scripts of all contestants: real (no pyenv shim), and with no packages to slow its start."""
+        """Return the Python for the scripts of all contestants: no shim, and without packages that slow its start."""
         return self.scratch / "python" / "bin" / "python"
 
     @property
@@ -68,8 +69,8 @@ class Context:
     # -- projects ----------------------------------------------------------------------------------
 
     def project(self, name: str, parent: Path | None = None, git: bool = False) -> Path:
-        """A new project with the scripts that we run; its interpreter is the real one."""
-        parent = parent or self.outside
+        """Create a project with the benchmark scripts. Its runs use ``interpreter``."""
+        parent = parent or self.workspace
         self.call(self.mlw(parent, "project", "create", "--name", name, "--path", str(parent)))
         folder = parent / name
         with open(folder / "aml_config" / "local.compute", "a") as file:
@@ -82,19 +83,19 @@ class Context:
 
     def _commit_all(self, folder: Path) -> None:
         who = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
-        for words in (("init", "-q"), ("add", "-A"), (*who, "commit", "-q", "-m", "all")):
-            self.call(Program(("git", *words), folder, self.environment))
+        for arguments in (("init", "-q"), ("add", "-A"), (*who, "commit", "-q", "-m", "all")):
+            self.call(Program(("git", *arguments), folder, self.environment))
 
     # -- programs ----------------------------------------------------------------------------------
 
-    def mlw(self, folder: Path, *words: str) -> Program:
-        return Program((MLW, *words), folder, self.environment)
+    def mlw(self, folder: Path, *arguments: str) -> Program:
+        return Program((self.program, *arguments), folder, self.environment)
 
-    def python(self, folder: Path, *words: str) -> Program:
-        return Program((str(self.interpreter), *words), folder, self.environment)
+    def python(self, folder: Path, *arguments: str) -> Program:
+        return Program((str(self.interpreter), *arguments), folder, self.environment)
 
     def call(self, program: Program) -> str:
-        """Its output; nothing is measured."""
+        """Run a program and return its output, without measuring it."""
         done = subprocess.run(
             program.command, cwd=program.folder, env=program.environment, capture_output=True, text=True, check=False
         )
@@ -104,13 +105,13 @@ class Context:
 
     # -- runs --------------------------------------------------------------------------------------
 
-    def detach(self, folder: Path, *words: str) -> Path:
-        """Submit and do not wait; the folder of the run."""
-        answer: dict[str, str] = json.loads(self.call(self.mlw(folder, "submit", "--detach", "-o", "json", *words)))
+    def detach(self, folder: Path, *arguments: str) -> Path:
+        """Submit without waiting, and return the run folder."""
+        answer: dict[str, str] = json.loads(self.call(self.mlw(folder, "submit", "--detach", "-o", "json", *arguments)))
         return self.home / "runs" / answer["run_id"]
 
     def settle(self) -> None:
-        """Wait until no supervisor is at work any more: it tidies up after the end of its run."""
+        """Wait until all supervisors have ended, because they clean up after their runs."""
         runs = self.home / "runs"
         for name in sorted(os.listdir(runs)) if runs.is_dir() else ():
             if name not in self._settled:
@@ -120,7 +121,7 @@ class Context:
                 self._settled.add(name)
 
     def forget(self, run: Path) -> None:
-        """Give the room of a finished run back."""
+        """Free the space of a finished run."""
         self.settle()
         shutil.rmtree(run)
 
@@ -137,7 +138,7 @@ def events(run: Path) -> list[dict[str, Any]]:
 
 
 def await_supervisor(run: Path) -> int:
-    """Process number of the supervisor; it writes it down a moment after a detached submit has returned."""
+    """Return the supervisor's PID, which it writes shortly after a detached submit has returned."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         accepted = [event["data"]["pid"] for event in events(run) if event["kind"] == "accepted"]

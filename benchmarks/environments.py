@@ -1,4 +1,4 @@
-"""How soon an environment is ready: from nothing, beside another that is much alike, and when it is there already."""
+"""Time until an environment is ready: from scratch, if a similar one exists, and if the environment itself exists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from installs import Cost, Floor, builder, cost_of
 from table import Line, Section, median, ms, time_of, times
 from timing import HELLO, Contestant, Program, measure, take_turns
 
-from mlworkbench.remote.environments.environment import discard
+from mlworkbench.remote.environments.environment_state import discard
 from mlworkbench.remote.shared.environment_layout import digest_of
 from mlworkbench.remote.shared.layout import Root
 
@@ -27,7 +27,7 @@ SECOND_AIM = 2.0
 SETS = {"small": ("numpy", "pandas", "scikit-learn"), "torch": ("torch==2.13.0",)}
 IMPORTS = {"small": "sklearn.ensemble", "torch": "torch"}
 FEW = 2  # rounds of the slowest contestants
-# What the supervisor's builder does, without the rest of it.
+# Runs only the builder of the supervisor.
 _BUILD = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -41,7 +41,7 @@ ensure(Root(sys.argv[2]), lock, sys.argv[4], lambda text: None)
 
 @dataclass(frozen=True)
 class Kit:
-    """A set of packages: a project that asks for them, the lock of that, and the wheels that no index has."""
+    """A set of packages: a project that requires them, its lock file, and the wheels that are on no index."""
 
     name: str
     context: Context
@@ -57,39 +57,39 @@ class Kit:
         return Floor(self.context, self.context.scratch / "floor" / self.name, self.lock, self.sent)
 
     def build(self, target: Root, lock: dict[str, Any] | None = None) -> Program:
-        """The builder alone, as a process of its own."""
+        """Return a program that only builds the environment on a target."""
         lock = lock or self.lock
         os.makedirs(target.packages, exist_ok=True)
-        for one in lock["pip"]:
-            path = Path(target.package(one["sha256"]))
-            if not one.get("url") and not path.exists():
-                path.hardlink_to(self.sent / one["file"])
+        for package in lock["pip"]:
+            path = Path(target.package(package["sha256"]))
+            if not package.get("url") and not path.exists():
+                path.hardlink_to(self.sent / package["file"])
         note = self.context.scratch / f"{lock['digest']}.json"
         note.write_text(json.dumps(lock))
         remote = REPOSITORY / "src" / "mlworkbench"
-        words = ("-I", "-S", "-c", _BUILD, str(remote), target.path, str(note), os.devnull)
-        return Program((machine.interpreter(), *words), self.context.outside, self.context.environment)
+        arguments = ("-I", "-S", "-c", _BUILD, str(remote), target.path, str(note), os.devnull)
+        return Program((machine.interpreter(), *arguments), self.context.workspace, self.context.environment)
 
     def submit(self) -> Program:
         return self.context.mlw(self.project, "submit", "hello.py")
 
 
 def make_kit(context: Context, name: str) -> Kit:
-    """Its environment is solved, and built, once: what is measured begins after that."""
+    """Create a kit. Its environment is solved and built once, before the measurement."""
     project = managed_project(context, name, SETS[name])
     context.call(context.mlw(project, "submit", "hello.py"))
     lock = json.loads((context.newest() / "spec.json").read_text())["lock"]
     sent = context.scratch / "sent"
     sent.mkdir(exist_ok=True)
     store = Root(str(context.home))
-    for one in lock["pip"]:
-        if not one.get("url") and not (sent / one["file"]).exists():
-            shutil.copyfile(store.package(one["sha256"]), sent / one["file"])
+    for package in lock["pip"]:
+        if not package.get("url") and not (sent / package["file"]).exists():
+            shutil.copyfile(store.package(package["sha256"]), sent / package["file"])
     return Kit(name, context, project, lock, sent)
 
 
 def managed_project(context: Context, name: str, packages: Sequence[str]) -> Path:
-    project = context.outside / f"env-{name}"
+    project = context.workspace / f"env-{name}"
     if not project.exists():
         context.project(project.name)
         with open(project / "aml_config" / "local.compute", "a") as file:
@@ -99,12 +99,12 @@ def managed_project(context: Context, name: str, packages: Sequence[str]) -> Pat
 
 
 def depend(project: Path, packages: Sequence[str]) -> None:
-    lines = ["name: project_environment", "dependencies:", "  - pip:", *(f"    - {one}" for one in packages)]
+    lines = ["name: project_environment", "dependencies:", "  - pip:", *(f"    - {package}" for package in packages)]
     (project / "aml_config" / "conda_dependencies.yml").write_text("\n".join(lines) + "\n")
 
 
 def bare(target: Root) -> None:
-    """No environment, cache, tool or package stays; nor do writes that the disk still has to do."""
+    """Remove environments, caches, tools, and packages, and flush pending writes to disk."""
     for path in Path(target.envs).glob("*"):
         if path.is_dir():
             discard(str(path))
@@ -113,7 +113,7 @@ def bare(target: Root) -> None:
     os.sync()
 
 
-# -- from nothing ----------------------------------------------------------------------------------------
+# -- from scratch ----------------------------------------------------------------------------------------
 
 
 def cold_section(context: Context) -> Section:
@@ -124,7 +124,7 @@ def cold_section(context: Context) -> Section:
             kit = make_kit(context, name)
             results = take_turns(list(_cold(kit, docker)), context.slow, quiet, warm_up=False)
             bare(Root(str(context.home)))
-            size = sum(one.get("size") or 0 for one in kit.lock["pip"])
+            size = sum(package.get("size") or 0 for package in kit.lock["pip"])
             section.lines += _cold_lines(
                 f"{kit.packages} ({len(kit.lock['pip'])} packages, {size / 1e6:.0f} MB)", results
             )
@@ -165,9 +165,9 @@ def _cold(kit: Kit, docker: Any) -> Iterator[Contestant[Cost]]:
 
 
 def _cold_lines(what: str, results: dict[str, list[Cost]]) -> list[Line]:
-    clock = {name: [one.clock for one in got] for name, got in results.items()}
-    work = {name: [one.processor for one in got] for name, got in results.items()}
-    added = [one - median(clock["plain"]) for one in clock["submit"]]
+    clock = {name: [cost.clock for cost in got] for name, got in results.items()}
+    work = {name: [cost.processor for cost in got] for name, got in results.items()}
+    added = [seconds - median(clock["plain"]) for seconds in clock["submit"]]
     uv = f"`uv venv`, `uv pip install --compile-bytecode`: {_time(clock['uv'])}"
 
     def aimed(label: str, ours: list[float]) -> Line:
@@ -192,7 +192,7 @@ def _cold_lines(what: str, results: dict[str, list[Cost]]) -> list[Line]:
     return lines
 
 
-# -- it is there -----------------------------------------------------------------------------------------
+# -- existing environment --------------------------------------------------------------------------------
 
 
 def warm_section(context: Context) -> Section:
@@ -233,11 +233,11 @@ def _warm_line(kit: Kit, ours: list[float], own: list[float]) -> Line:
     )
 
 
-# -- another beside it -----------------------------------------------------------------------------------
+# -- second environment ----------------------------------------------------------------------------------
 
 
 def second_section(context: Context) -> Section:
-    """PyTorch and one small package more, another each time, which has to be fetched."""
+    """Measure PyTorch plus one small package that must be downloaded, a different package each time."""
     section = _begin("second environment that shares most packages: PyTorch and one more")
     quiet = context.quiet()
     kit = make_kit(context, "torch")
@@ -277,17 +277,17 @@ def second_section(context: Context) -> Section:
 
 
 def _more(small: Kit, kit: Kit) -> list[dict[str, Any]]:
-    """Locks of the kit's packages and one more each, that is light and not among them."""
-    there = {one["name"] for one in kit.lock["pip"]}
-    light = [one for one in small.lock["pip"] if one["name"] not in there and (one["size"] or 0) < 1e6]
-    found = []
-    for one in light:
-        lock = {**kit.lock, "pip": [*kit.lock["pip"], one]}
-        found.append({**lock, "digest": digest_of(lock)})
-    return found
+    """Return lock files with the kit's packages and one more small package each."""
+    names = {package["name"] for package in kit.lock["pip"]}
+    light = [package for package in small.lock["pip"] if package["name"] not in names and (package["size"] or 0) < 1e6]
+    locks = []
+    for package in light:
+        lock = {**kit.lock, "pip": [*kit.lock["pip"], package]}
+        locks.append({**lock, "digest": digest_of(lock)})
+    return locks
 
 
-# -- why bytecode is compiled ----------------------------------------------------------------------------
+# -- benefit of compiled bytecode ------------------------------------------------------------------------
 
 
 def import_section(context: Context) -> Section:
@@ -298,14 +298,14 @@ def import_section(context: Context) -> Section:
         floor = kit.floor()
         context.call(floor.uv("bare", compiled=False))
         ours = Path(Root(str(context.home)).environment(kit.lock["digest"])) / "bin" / "python"
-        settings = {**context.environment, "PYTHONDONTWRITEBYTECODE": "1"}  # root could write where nobody else can
-        words = ("-c", f"import {module}")
+        settings = {**context.environment, "PYTHONDONTWRITEBYTECODE": "1"}  # root can write to protected folders, too
+        arguments = ("-c", f"import {module}")
         contestants = [
-            Contestant(who, partial(measure, Program((str(python), *words), context.outside, settings)))
+            Contestant(who, partial(measure, Program((str(python), *arguments), context.workspace, settings)))
             for who, python in (("ours", ours), ("bare", floor.python("bare")))
         ]
         results = take_turns(contestants, context.slow, quiet)
-        with_it, without = ([one.total for one in results[who]] for who in ("ours", "bare"))
+        with_it, without = ([timing.total for timing in results[who]] for who in ("ours", "bare"))
         beside = f"without bytecode: {time_of(without)}"
         section.lines.append(Line(f"`import {module}`", time_of(with_it), beside, _ratio(without, with_it)))
         bare(Root(str(context.home)))
@@ -314,7 +314,7 @@ def import_section(context: Context) -> Section:
     return section
 
 
-# -- words -----------------------------------------------------------------------------------------------
+# -- text output -----------------------------------------------------------------------------------------
 
 
 def _begin(title: str) -> Section:

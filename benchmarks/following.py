@@ -1,4 +1,4 @@
-"""How fast a log comes out, in how much memory, and how long a line is on its way."""
+"""Throughput and memory of reading a log, and the latency of a line."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def _stored(context: Context, project: Path, quiet: machine.Quiet) -> list[Line]
         Contestant("short", lambda: measure(context.mlw(project, "logs", short.name))),
     ]
     results = take_turns(contestants, context.slow, quiet)
-    assert all(one.size == STORED for name in ("cat", "pipe") for one in results[name])
+    assert all(timing.size == STORED for name in ("cat", "pipe") for timing in results[name])
     context.forget(long)
-    rates = {name: [STORED / one.total for one in results[name]] for name in ("cat", "pipe", "null")}
+    rates = {name: [STORED / timing.total for timing in results[name]] for name in ("cat", "pipe", "null")}
     return [
         _rate_line("`mlw logs RUN \\| reader`, 2 GB", rates["pipe"], f"`cat log \\| reader`: {rate_of(rates['cat'])}",
                    median(rates["cat"])),
@@ -78,8 +78,8 @@ def _rate_line(what: str, rates: list[float], beside: str, floor: float) -> Line
 
 
 def _memory_line(results: dict[str, list[Timing]]) -> Line:
-    """The kernel counts the moment between fork and exec, too, where the child still looks like us."""
-    long, short = (max(one.memory for one in results[name]) for name in ("pipe", "short"))
+    """Report peak memory. It may be too high: between fork and exec, the child has the memory of this process."""
+    long, short = (max(timing.memory for timing in results[name]) for name in ("pipe", "short"))
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     most = "at most " if long <= own else ""
     beside = f"log of one line: {mb(short)}"
@@ -87,7 +87,7 @@ def _memory_line(results: dict[str, list[Timing]]) -> Line:
                 long - short < 32e6)  # fmt: skip
 
 
-# -- a run that is going on ----------------------------------------------------------------------------
+# -- a running script ----------------------------------------------------------------------------------
 
 
 def _live(context: Context, project: Path, quiet: machine.Quiet) -> list[Line]:
@@ -108,7 +108,7 @@ def _live(context: Context, project: Path, quiet: machine.Quiet) -> list[Line]:
     return [_rate_line(what, rates["mlw"], beside, median(rates["python"]))]
 
 
-# -- delay ---------------------------------------------------------------------------------------------
+# -- latency -------------------------------------------------------------------------------------------
 
 
 def delay_section(context: Context) -> Section:
@@ -143,7 +143,7 @@ def _delay_line(
 
 
 def _delays_of(program: Program) -> Callable[[], list[float]]:
-    """Seconds from print to arrival, of each line."""
+    """Return a function that runs the program and returns the seconds from print to arrival of each line."""
 
     def read() -> list[float]:
         delays = []

@@ -1,6 +1,6 @@
-"""What an install takes on the disk, and how soon its command answers: mlw from its wheel, beside the peers.
+"""Disk usage and startup time of an installation: mlw from its wheel, compared with the peers.
 
-Each is installed by ``pip`` into a virtual environment of its own. What an empty one has is taken off.
+Each is installed with ``pip`` into a separate virtual environment. The size of an empty one is subtracted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from peers import Peer, Recipe
 from table import Line, Section, median, ms, times
 from timing import Contestant, Program, take_turns
 
-# What each is installed from, and the command that its users type.
+# The packages of each peer, and the command that its users type.
 RECIPES = (
     Recipe("guild", "guild", ("guildai", "setuptools<81"), ()),
     Recipe("dvc", "dvc", ("dvc",), ()),
@@ -31,7 +31,7 @@ RECIPES = (
     Recipe("skypilot", "sky", ("skypilot",), ()),
     Recipe("ray", "ray", ("ray[default]",), ()),
 )
-# Nothing is sent out: neither is it polite, nor would the figures be the tools' own.
+# Disable telemetry, which would distort the figures and send benchmark runs to the vendors.
 _QUIET = {
     "DO_NOT_TRACK": "true",
     "DVC_NO_ANALYTICS": "true",
@@ -44,7 +44,7 @@ _QUIET = {
 
 @dataclass(frozen=True)
 class Size:
-    """Of an environment: bytes on the disk, files, packages."""
+    """Bytes on disk, number of files, and number of packages of an environment."""
 
     bytes: int
     files: int
@@ -67,7 +67,7 @@ def size_of(place: Path) -> Size:
 
 
 def own_place(extra: str = "") -> Path:
-    """mlw as the tree is now, from its wheel; made anew in each run of the benchmarks."""
+    """Return the path of the virtual environment in which the wheel of the current tree is installed."""
     return CACHE / "own" / f"mlw{extra}"
 
 
@@ -83,11 +83,11 @@ def install_own(extra: str = "") -> Path:
     return place
 
 
-def _run(words: list[str]) -> None:
+def _run(command: list[str]) -> None:
     environment = machine.environment(UV_SYSTEM_CERTS="1")
-    done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
 
 
 def _place_of(peer: Peer) -> Path:
@@ -105,8 +105,8 @@ def size_section(context: Context) -> Section:
     section.lines.append(Line("`pip install mlworkbench`", str(ours), "an empty virtual environment, taken off here"))
     whole = size_of(install_own("[ui]")).less(empty)
     section.lines.append(Line("the same with `[ui]`", str(whole), "`mlworkbench`", _ratio(whole, ours)))
-    found = [peers.find(recipe) for recipe in RECIPES]
-    for peer in found:
+    installed = [peers.find(recipe) for recipe in RECIPES]
+    for peer in installed:
         what = f"`pip install {' '.join(peer.recipe.packages)}`"
         if peer.program is None:
             section.lines.append(Line(what, "not installed", peer.problem))
@@ -124,20 +124,20 @@ def size_section(context: Context) -> Section:
 
 
 def _package(place: Path) -> Path:
-    (found,) = place.glob("lib/python*/site-packages/mlworkbench")
-    return found
+    (package,) = place.glob("lib/python*/site-packages/mlworkbench")
+    return package
 
 
-def _ratio(one: Size, other: Size) -> str:
-    return times(one.bytes / other.bytes)
+def _ratio(size: Size, other: Size) -> str:
+    return times(size.bytes / other.bytes)
 
 
 def start_section(context: Context) -> Section:
     section = Section("how soon a command answers")
     section.notes.append(f"load average before: {machine.load()}")
     place = own_place() if (own_place() / "bin" / "mlw").exists() else install_own()
-    found = [peer for peer in map(peers.find, RECIPES) if peer.program]
-    ours, theirs = _ours(context, place), _theirs(context, found)
+    installed = [peer for peer in map(peers.find, RECIPES) if peer.program]
+    ours, theirs = _ours(context, place), _theirs(context, installed)
     quiet = context.quiet()
     contestants = [Contestant(name, lambda one=one: cost_of(one)) for name, one in ours.items()]
     contestants += [Contestant(name, lambda one=one: cost_of(one), context.slow) for name, one in theirs.items()]
@@ -154,7 +154,7 @@ def start_section(context: Context) -> Section:
         f"{context.slow} for the peers; {quiet.words()}",
         "other work on the machine lengthens the first more than the others; ratios are of the medians on the clock",
         "TAB asks `mlw` itself; the history is empty; peers: "
-        + ", ".join(f"{peer.name} {peer.version}" for peer in found),
+        + ", ".join(f"{peer.name} {peer.version}" for peer in installed),
     ]
     return section
 
@@ -162,8 +162,8 @@ def start_section(context: Context) -> Section:
 def _ours(context: Context, place: Path) -> dict[str, Program]:
     environment = {**context.environment, "MLW_HOME": str(context.scratch / "nothing-yet")}
 
-    def program(*words: str, **more: str) -> Program:
-        return Program((str(place / "bin" / words[0]), *words[1:]), context.outside, {**environment, **more})
+    def program(*arguments: str, **more: str) -> Program:
+        return Program((str(place / "bin" / arguments[0]), *arguments[1:]), context.workspace, {**environment, **more})
 
     return {
         "`python -c pass`": program("python", "-c", "pass"),
@@ -175,25 +175,25 @@ def _ours(context: Context, place: Path) -> dict[str, Program]:
     }
 
 
-def _theirs(context: Context, found: list[Peer]) -> dict[str, Program]:
+def _theirs(context: Context, installed: list[Peer]) -> dict[str, Program]:
     home = context.scratch / "peers"
     home.mkdir(exist_ok=True)
     environment = {**context.environment, **_QUIET, "HOME": str(home), "GUILD_HOME": str(home / "guild")}
     return {
-        f"{_name(peer)} {word}`": Program((str(peer.program), word), context.outside, environment)
-        for word in ("--version", "--help")
-        for peer in found
+        f"{_name(peer)} {option}`": Program((str(peer.program), option), context.workspace, environment)
+        for option in ("--version", "--help")
+        for peer in installed
     }
 
 
 def _name(peer: Peer) -> str:
-    """Two of them have a command of the same name."""
+    """Return the start of a label, with a distinct name for mlflow-skinny, whose command is also ``mlflow``."""
     return f"`{peer.recipe.program}" if peer.name != "mlflow-skinny" else "mlflow-skinny: `mlflow"
 
 
 def _value(got: list[Cost]) -> str:
-    clock = [one.clock for one in got]
-    return f"{ms(median(clock))} (min {ms(min(clock))}); processor {ms(median([one.processor for one in got]))}"
+    clock = [cost.clock for cost in got]
+    return f"{ms(median(clock))} (min {ms(min(clock))}); processor {ms(median([cost.processor for cost in got]))}"
 
 
 def _times(one: list[Cost], other: list[Cost]) -> str:

@@ -1,4 +1,4 @@
-"""How long a search among many runs takes, with the start of the process, and making the index anew."""
+"""Duration of a search among many runs, including process startup, and of rebuilding the index."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from context import Context, await_supervisor, is_alive
 from table import Line, Section, median, ms, time_of, times
 from timing import Contestant, Program, Timing, measure, take_turns
 
-from mlworkbench.history.door import History
+from mlworkbench.history.history_api import History
 from mlworkbench.paths import UserPaths
 
 RUNS = 100_000
 FEW = 10
 LIST_AIM = 0.300
 CONDITION = "accuracy > 0.999 and lr < 0.05"
-SIMPLE = "accuracy > 0.999"  # the peer compares parameters as texts only
+SIMPLE = "accuracy > 0.999"  # without a parameter: the peer compares parameters only as text
 SEED = 7
 
-# In the peer's own Python. One run is logged as its documentation has it; the others are copies of its rows with other
-# values, because its interface takes some 20 ms for each.
+# Runs in the peer's Python. One run is logged through the documented API; the others are copies of its rows with
+# other values, because the API takes about 20 ms for each.
 _LOAD = """
 import json, sqlite3, sys, time, uuid
 from mlflow.entities import Metric, Param
@@ -78,7 +78,7 @@ print(len(client.search_runs([place], "metrics.accuracy > 0.999", max_results=10
 
 @dataclass(frozen=True)
 class Store:
-    """A history of its own, and how mlw is asked about it."""
+    """A separate history and the mlw commands that query it."""
 
     context: Context
     home: Path
@@ -87,11 +87,11 @@ class Store:
     def environment(self) -> dict[str, str]:
         return {**self.context.environment, "MLW_HOME": str(self.home)}
 
-    def mlw(self, *words: str, folder: Path | None = None) -> Program:
-        return replace(self.context.mlw(folder or self.context.outside, *words), environment=self.environment)
+    def mlw(self, *arguments: str, folder: Path | None = None) -> Program:
+        return replace(self.context.mlw(folder or self.context.workspace, *arguments), environment=self.environment)
 
     def complete(self, line: str) -> Program:
-        """As bash asks for what could stand at the end of the line."""
+        """Return the command that bash runs to complete the line."""
         asked = {"_MLW_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()))}
         return replace(self.mlw(), environment={**self.environment, **asked})
 
@@ -100,11 +100,11 @@ class Store:
         return self.home / "history.db"
 
     def touch(self) -> None:
-        """As after a write of somebody: every row is looked at again."""
+        """Change the time of the index, as a write does, so that mlw verifies every row again."""
         os.utime(self.database)
 
     def settle(self) -> None:
-        """Wait for the supervisors of the runs that were submitted here."""
+        """Wait until the supervisors of the submitted runs have ended."""
         for name in os.listdir(self.home / "runs"):
             if not name.startswith("bench-"):
                 while is_alive(await_supervisor(self.home / "runs" / name)):
@@ -148,11 +148,11 @@ def _searches(context: Context, store: Store) -> list[Contestant[Timing]]:
         return measure(after_write)
 
     def settled() -> None:
-        time.sleep(2.5)  # until the file counts as not just changed
+        time.sleep(2.5)  # a verification is recorded only for files that are not recent
         measure(after_write)
 
     programs = {
-        "start": context.mlw(context.outside, "--version"),
+        "start": context.mlw(context.workspace, "--version"),
         "list": store.mlw("history", "list", "--where", CONDITION),
         "simple": store.mlw("history", "list", "--where", SIMPLE),
         "best": store.mlw("history", "list", "--sort", "-accuracy", "-n", "10"),
@@ -179,7 +179,7 @@ def _search_lines(results: dict[str, list[float]]) -> list[Line]:
     ]
 
 
-# -- what is done every day ----------------------------------------------------------------------------
+# -- everyday commands ---------------------------------------------------------------------------------
 
 _EVERYDAY = {
     "`mlw submit hello.py`": "submit",
@@ -216,11 +216,11 @@ def _everyday_lines(results: dict[str, list[float]]) -> list[Line]:
     return lines
 
 
-# -- the index from the folders ------------------------------------------------------------------------
+# -- rebuilding the index ------------------------------------------------------------------------------
 
 
 def _rebuild_lines(store: Store, quiet: machine.Quiet) -> list[Line]:
-    """Over an index that knows none of the runs, while another process writes; from nothing; of a sound one."""
+    """Measure rebuilds of an index without the runs while others write, a missing index, and a complete index."""
     quiet.wait()
     writes, live = _write_meanwhile(store)
     for path in store.home.glob("history.db*"):
@@ -264,7 +264,7 @@ def _write_meanwhile(store: Store) -> tuple[list[float], float]:
     while process.poll() is None:
         start = time.monotonic()
         words = f"no contact since {start}"
-        history.note(runs[0].id, partial(replace, contact=words))
+        history.update(runs[0].id, partial(replace, contact=words))
         taken.append(time.monotonic() - start)
         time.sleep(0.05)
     total = time.monotonic() - began
@@ -274,16 +274,16 @@ def _write_meanwhile(store: Store) -> tuple[list[float], float]:
     return taken, total
 
 
-def _check_count(said: str, count: int) -> None:
-    if str(count) not in re.findall(r"holds (\d+) runs", said):
-        raise RuntimeError(f"{count} runs were written, and rebuild said: {said}")
+def _check_count(output: str, count: int) -> None:
+    if str(count) not in re.findall(r"holds (\d+) runs", output):
+        raise RuntimeError(f"{count} runs were written, and rebuild said: {output}")
 
 
-# -- the same runs for all -----------------------------------------------------------------------------
+# -- test data -----------------------------------------------------------------------------------------
 
 
 def runs_of(count: int, more: int = 0) -> Iterator[dict[str, Any]]:
-    """So many runs with 4 metrics, and ``more`` of them."""
+    """Yield runs with 4 metrics and ``more`` additional metrics."""
     dice = random.Random(SEED)
     for number in range(count):
         names = ("accuracy", "loss", "f1", *(f"metric-{index}" for index in range(more)))
@@ -292,25 +292,25 @@ def runs_of(count: int, more: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def _hits(count: int) -> int:
-    return sum(one["metrics"]["accuracy"] > 0.999 and one["lr"] < 0.05 for one in runs_of(count))
+    return sum(run["metrics"]["accuracy"] > 0.999 and run["lr"] < 0.05 for run in runs_of(count))
 
 
 def fill(store: Store, count: int, more: int = 0) -> None:
-    """Folders of so many runs that have ended; the index knows the first of them only."""
+    """Write the folders of finished runs. The index contains only the first run."""
     store.home.mkdir(mode=0o700)
     runs = runs_of(count, more)
     _write(store.home / "runs" / "bench-00000-x", next(runs))
     store.context.call(store.mlw("history", "list", "--all"))
-    for one in runs:
-        _write(store.home / "runs" / f"bench-{one['number']:05}-x", one)
+    for run in runs:
+        _write(store.home / "runs" / f"bench-{run['number']:05}-x", run)
 
 
-def _write(folder: Path, one: dict[str, Any]) -> None:
-    """A run's folder as its supervisor leaves it, as far as the index looks at it."""
-    arguments = ["--lr", str(one["lr"]), "--optimizer=adam"]
-    created = 1_700_000_000.0 + one["number"]
+def _write(folder: Path, run: dict[str, Any]) -> None:
+    """Write the files of a finished run that the index reads."""
+    arguments = ["--lr", str(run["lr"]), "--optimizer=adam"]
+    created = 1_700_000_000.0 + run["number"]
     spec = {
-        "id": folder.name, "key": folder.name, "number": one["number"] + 1, "name": None, "project_id": "bench",
+        "id": folder.name, "key": folder.name, "number": run["number"] + 1, "name": None, "project_id": "bench",
         "project_name": "bench", "project_path": "/bench", "created": created,
         "compute": {"name": "local", "type": "local"}, "runconfig": "local", "framework": "Python",
         "entry": {"kind": "script", "name": "train.py", "arguments": arguments},
@@ -322,20 +322,20 @@ def _write(folder: Path, one: dict[str, Any]) -> None:
         {"w": "sup", "seq": seq, "t": created + seq, "kind": kind, "data": data}
         for seq, (kind, data) in enumerate(kinds.items(), 1)
     ]
-    points = [{"n": name, "v": value} for name, value in one["metrics"].items()]
+    points = [{"n": name, "v": value} for name, value in run["metrics"].items()]
     (folder / "metrics").mkdir(parents=True)
     (folder / "spec.json").write_text(json.dumps(spec))
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     (folder / "metrics" / "1-0").write_text("".join(json.dumps(point) + "\n" for point in points))
 
 
-# -- the peer ------------------------------------------------------------------------------------------
+# -- peer ----------------------------------------------------------------------------------------------
 
 
 def load_peer(context: Context, peer: peers.Peer, place: str, count: int, more: int = 0) -> None:
-    """The same runs into a store of the peer."""
+    """Load the same runs into a store of the peer."""
     program = python_of(context, peer, "-c", _LOAD, place)
-    text = "".join(json.dumps(one) + "\n" for one in runs_of(count, more))
+    text = "".join(json.dumps(run) + "\n" for run in runs_of(count, more))
     done = subprocess.run(
         program.command, cwd=program.folder, env=program.environment, input=text, capture_output=True, text=True,
         check=False,
@@ -345,21 +345,23 @@ def load_peer(context: Context, peer: peers.Peer, place: str, count: int, more: 
 
 
 def _search_of_peer(context: Context, peer: peers.Peer) -> Contestant[Timing]:
-    """Its search, once it has the same runs."""
+    """Load the same runs into the peer, and return its search as a contestant."""
     place = str(context.scratch / "mlflow.db")
     load_peer(context, peer, place, RUNS)
     search = python_of(context, peer, "-c", _SEARCH, place)
-    found = int(context.call(search).split()[-1])
-    wanted = sum(one["metrics"]["accuracy"] > 0.999 for one in runs_of(RUNS))
-    if found != wanted:
-        raise RuntimeError(f"mlflow found {found} runs, and there are {wanted}")
+    count = int(context.call(search).split()[-1])
+    expected = sum(run["metrics"]["accuracy"] > 0.999 for run in runs_of(RUNS))
+    if count != expected:
+        raise RuntimeError(f"mlflow found {count} runs, and there are {expected}")
     return Contestant("mlflow", lambda: measure(search), context.slow)
 
 
-def python_of(context: Context, peer: peers.Peer, *words: str) -> Program:
+def python_of(context: Context, peer: peers.Peer, *arguments: str) -> Program:
     assert peer.program
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-    return Program((str(peer.program.parent / "python"), *words), context.outside, {**context.environment, **quiet})
+    return Program(
+        (str(peer.program.parent / "python"), *arguments), context.workspace, {**context.environment, **quiet}
+    )
 
 
 def _peer_line(peer: peers.Peer, results: dict[str, list[float]]) -> Line:

@@ -1,4 +1,4 @@
-"""What a run costs while its script does nothing: memory and processor time of supervisor and launcher."""
+"""Cost of a run whose script does nothing: memory and CPU time of supervisor and launcher."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def idle_section(context: Context) -> Section:
     run = context.detach(project, "idle.py")
     try:
         pids = _pids(run)
-        time.sleep(3)  # the start is over
+        time.sleep(3)  # wait until the start is complete
         both = [_memory(pid) for pid in pids]
         section.lines.append(_memory_line(both, _floor(context, project)))
         section.lines.append(_share_line(pids))
@@ -37,7 +37,7 @@ def idle_section(context: Context) -> Section:
 
 
 def _floor(context: Context, project: Path) -> dict[str, int]:
-    """An interpreter that does nothing."""
+    """Return the memory of an interpreter that does nothing."""
     bare = subprocess.Popen(
         [machine.interpreter(), "-I", "-S", "idle.py"], cwd=project, env=context.environment, stdin=subprocess.DEVNULL
     )
@@ -57,7 +57,7 @@ def _pids(run: Path) -> tuple[int, int]:
 
 
 def _memory(pid: int) -> dict[str, int]:
-    """Bytes, by the kernel's names."""
+    """Return the memory of a process in bytes, with the field names of smaps_rollup."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
 
@@ -84,5 +84,5 @@ def _share_line(pids: tuple[int, int]) -> Line:
 
 
 def _ran(pids: tuple[int, int]) -> float:
-    """Seconds on a processor; to the nanosecond, unlike /proc/PID/stat."""
+    """Return the CPU seconds of both processes, from schedstat, which is more precise than /proc/PID/stat."""
     return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids) / 1e9

@@ -1,4 +1,4 @@
-"""The same packages, installed by others: plain uv, pip, and a ``docker build``; each time from nothing."""
+"""Install the same packages with other tools: plain uv, pip, and ``docker build``, each from scratch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import pathname2url
 
-from away import missing
 from context import Context
-from tests.machines.engine import Engine  # away makes them to be found
+from remote_laptop import missing
+from tests.machines.engine import Engine  # remote_laptop adds the repository to sys.path
 from tests.machines.network import GATEWAY, Switch
-from tests.machines.place import Place
+from tests.machines.sandbox import Sandbox
 from timing import Program, measure
 
 UV = str(Path(sys.executable).parent / "uv")
@@ -29,7 +29,7 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds on the clock; and of processors, of the program and all that it waited for."""
+    """Wall-clock seconds, and CPU seconds of the program and all processes that it waited for."""
 
     clock: float
     processor: float
@@ -43,17 +43,17 @@ def cost_of(program: Program) -> Cost:
 
 
 def requirements(lock: dict[str, Any], sent: Path | str) -> str:
-    """The lock's packages by their addresses, so that nobody has to look for them. ``sent``: where local wheels lie."""
+    """Return the lock file's packages as URLs, so that no index lookup is needed. ``sent``: folder of local wheels."""
     lines = []
-    for one in lock["pip"]:
-        address = one.get("url") or f"file://{pathname2url(str(sent))}/{one['file'].replace('+', '%2B')}"
-        lines.append(f"{one['name']} @ {address}\n")
+    for package in lock["pip"]:
+        address = package.get("url") or f"file://{pathname2url(str(sent))}/{package['file'].replace('+', '%2B')}"
+        lines.append(f"{package['name']} @ {address}\n")
     return "".join(lines)
 
 
 @dataclass(frozen=True)
 class Floor:
-    """A folder in which environments are made by hand from a list of packages, with a cache of their own."""
+    """A folder with environments that are created from a package list without mlw, with a separate cache."""
 
     context: Context
     folder: Path
@@ -64,20 +64,20 @@ class Floor:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def uv(self, name: str = "uv", compiled: bool = True) -> Program:
-        """``uv venv`` and ``uv pip install``; what the cache holds is taken from there."""
+        """Return a program that runs ``uv venv`` and ``uv pip install``, using the cache where possible."""
         place = self._fresh(name)
         settings = {"UV_CACHE_DIR": str(self.folder / "cache"), "UV_NO_CONFIG": "1", "UV_SYSTEM_CERTS": "1"}
-        words = f"{UV} venv --quiet --no-project --python {self.context.interpreter} {place}"
-        words += f" && {UV} pip install --quiet --python {place}/bin/python --no-deps -r {self._list(name)}"
-        return self._shell(words + (" --compile-bytecode" if compiled else ""), settings)
+        command = f"{UV} venv --quiet --no-project --python {self.context.interpreter} {place}"
+        command += f" && {UV} pip install --quiet --python {place}/bin/python --no-deps -r {self._list(name)}"
+        return self._shell(command + (" --compile-bytecode" if compiled else ""), settings)
 
     def pip(self) -> Program:
-        """As the documentation of Python has it; pip compiles bytecode by itself."""
+        """Return a program that installs as in the Python documentation. pip compiles bytecode by default."""
         place = self._fresh("pip")
-        words = (
+        command = (
             f"{self.context.interpreter} -m venv {place} && {place}/bin/pip install --quiet --no-cache-dir --no-deps"
         )
-        return self._shell(f"{words} -r {self._list('pip')}", {})
+        return self._shell(f"{command} -r {self._list('pip')}", {})
 
     def python(self, name: str) -> Path:
         return self.folder / name / "bin" / "python"
@@ -92,8 +92,8 @@ class Floor:
         path.write_text(requirements(self.lock, self.sent))
         return path
 
-    def _shell(self, words: str, settings: dict[str, str]) -> Program:
-        return Program(("sh", "-c", words), self.context.outside, {**self.context.environment, **settings})
+    def _shell(self, command: str, settings: dict[str, str]) -> Program:
+        return Program(("sh", "-c", command), self.context.workspace, {**self.context.environment, **settings})
 
 
 # -- docker build --------------------------------------------------------------------------------------
@@ -101,12 +101,12 @@ class Floor:
 
 @contextmanager
 def builder(context: Context) -> Iterator[Callable[[dict[str, Any], Path], Cost] | None]:
-    """Measures a ``docker build`` of a lock's packages, on an engine of our own; None where there is none."""
+    """Yield a function that measures a ``docker build`` with a lock file's packages, or None without an engine."""
     if missing():
         yield None
         return
     with ExitStack() as stack:
-        place = Place()
+        place = Sandbox()
         stack.callback(place.close)
         switch = Switch(place)
         stack.callback(switch.close)
@@ -114,15 +114,15 @@ def builder(context: Context) -> Iterator[Callable[[dict[str, Any], Path], Cost]
         stack.callback(engine.close)
         engine.start()
         engine.load_image()
-        door = stack.enter_context(_door(place.address(GATEWAY)))
+        proxy = stack.enter_context(_package_proxy(place.address(GATEWAY)))
 
         def build(lock: dict[str, Any], sent: Path) -> Cost:
             folder = context.scratch / "image"
             shutil.rmtree(folder, ignore_errors=True)
             _write_dockerfile(folder, engine.image, lock, sent)
-            options = ("--no-cache", "--network", "host", "--build-arg", f"https_proxy={door}", "--tag", "bench")
-            words = ("docker", "--host", engine.host, "build", "--quiet", *options, str(folder))
-            cost = cost_of(Program(words, context.outside, {**context.environment, "DOCKER_BUILDKIT": "0"}))
+            options = ("--no-cache", "--network", "host", "--build-arg", f"https_proxy={proxy}", "--tag", "bench")
+            command = ("docker", "--host", engine.host, "build", "--quiet", *options, str(folder))
+            cost = cost_of(Program(command, context.workspace, {**context.environment, "DOCKER_BUILDKIT": "0"}))
             engine.docker("image", "rm", "--force", "bench")
             return cost
 
@@ -130,11 +130,11 @@ def builder(context: Context) -> Iterator[Callable[[dict[str, Any], Path], Cost]
 
 
 def _write_dockerfile(folder: Path, image: str, lock: dict[str, Any], sent: Path) -> None:
-    """Wheels of this machine go with the build's context."""
+    """Write a Dockerfile and its build context, which includes the local wheels."""
     (folder / "wheels").mkdir(parents=True)
-    for one in lock["pip"]:
-        if not one.get("url"):
-            (folder / "wheels" / one["file"]).hardlink_to(sent / one["file"])
+    for package in lock["pip"]:
+        if not package.get("url"):
+            (folder / "wheels" / package["file"]).hardlink_to(sent / package["file"])
     (folder / "requirements.txt").write_text(requirements(lock, "/wheels"))
     install = "/env/bin/pip install --quiet --no-cache-dir --no-deps -r /requirements.txt"
     lines = [
@@ -147,8 +147,8 @@ def _write_dockerfile(folder: Path, image: str, lock: dict[str, Any], sent: Path
     (folder / "Dockerfile").write_text("\n".join(lines) + "\n")
 
 
-class _Door(socketserver.StreamRequestHandler):
-    """The engine has a network of its own with no way out: one request, CONNECT, leads to where packages are."""
+class _PackageProxy(socketserver.StreamRequestHandler):
+    """HTTP proxy for the engine, whose network has no internet access: CONNECT reaches the package index."""
 
     def handle(self) -> None:
         host, _, port = self.rfile.readline().split()[1].decode().rpartition(":")
@@ -168,7 +168,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        pass  # somebody hung up
+        pass  # one side closed the connection
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -177,8 +177,8 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 @contextmanager
-def _door(address: str) -> Iterator[str]:
-    with _Server((address, 0), _Door) as server:
+def _package_proxy(address: str) -> Iterator[str]:
+    with _Server((address, 0), _PackageProxy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://{address}:{server.server_address[1]}"
         server.shutdown()

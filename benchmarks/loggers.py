@@ -1,8 +1,8 @@
-"""A script that logs as a training does, through one library: what a call costs, and all of it until it is on the disk.
+"""A script that logs like a training, with one library. Measures the cost of a call and the time until all is on disk.
 
     python loggers.py LIBRARY CALLS FOLDER
 
-Run by the section in recording.py with the Python of the library's own environment.
+recording.py runs this script with the Python of the library's virtual environment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 BURSTS = 20
-STEPS, TURNS = 40, 20  # of the training
+STEPS, TURNS = 40, 20  # training steps per measurement; pairs of measurements, one with and one without log calls
 Log = Callable[[float, int], Any]
 Finish = Callable[[], Any]
 
@@ -25,13 +25,13 @@ def mlworkbench(folder: Path) -> tuple[Log, Finish]:
     os.environ.update(MLW_RUN_ID="bench", MLW_RUN_FOLDER=str(folder))
     (folder / "work" / "outputs").mkdir(parents=True)
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src" / "mlworkbench" / "remote" / "inrun"))
-    from mlworkbench import flush, log  # noqa: PLC0415 - of the contestant
+    from mlworkbench import flush, log  # noqa: PLC0415 - only this contestant needs it
 
     return lambda value, step: log("loss", value, step), flush
 
 
 def mlflow(folder: Path) -> tuple[Log, Finish]:
-    import mlflow  # noqa: PLC0415 - of the contestant
+    import mlflow  # noqa: PLC0415 - only this contestant needs it
 
     mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
     mlflow.set_experiment("bench")
@@ -42,7 +42,7 @@ def mlflow(folder: Path) -> tuple[Log, Finish]:
 def wandb(folder: Path) -> tuple[Log, Finish]:
     places = dict.fromkeys(("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"), str(folder))
     os.environ.update(WANDB_SILENT="true", **places)
-    import wandb  # noqa: PLC0415 - of the contestant
+    import wandb  # noqa: PLC0415 - only this contestant needs it
 
     run = wandb.init(mode="offline", project="bench", dir=str(folder))
     return lambda value, step: run.log({"loss": value}, step=step), run.finish
@@ -50,7 +50,7 @@ def wandb(folder: Path) -> tuple[Log, Finish]:
 
 def trackio(folder: Path) -> tuple[Log, Finish]:
     os.environ["TRACKIO_DIR"] = os.environ["HF_HOME"] = str(folder)
-    import trackio  # noqa: PLC0415 - of the contestant
+    import trackio  # noqa: PLC0415 - only this contestant needs it
 
     trackio.init(project="bench")
     return lambda value, step: trackio.log({"loss": value}, step=step), trackio.finish
@@ -60,7 +60,7 @@ class Training:
     """A small network of three layers, batches of 512 images of 28 x 28, with numpy on one core."""
 
     def __init__(self) -> None:
-        import numpy  # noqa: PLC0415 - of the contestant
+        import numpy  # noqa: PLC0415 - only this contestant needs it
 
         self._relu = numpy.maximum
         dice = numpy.random.default_rng(1)
@@ -68,7 +68,7 @@ class Training:
         self._layers = [dice.random(shape) / 100 for shape in ((784, 512), (512, 256), (256, 10))]
 
     def step(self) -> float:
-        """Forwards, backwards; the loss."""
+        """Run one forward and backward pass, and return the loss."""
         seen = [self._images]
         for layer in self._layers[:-1]:
             seen.append(self._relu(seen[-1] @ layer, 0))
@@ -82,10 +82,10 @@ class Training:
 
 
 class Slowdown:
-    """The same steps with and without a log call in each, in turns: once one first, once the other.
+    """Compare the same steps with and without a log call, alternating which comes first.
 
-    Also what a call takes there, where the work between two calls has emptied the caches, and the writing's time on a
-    processor. Who logs also waits until all of it is written, although a training would not.
+    Also measure the time of a call in a training, where the other work has displaced it from the CPU caches, and the
+    CPU time of writing. The variant with log calls waits until everything is written, which a training does not.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -115,7 +115,7 @@ class Slowdown:
         return time.perf_counter() - began
 
     def _logging(self) -> float:
-        from mlworkbench import log  # noqa: PLC0415 - of the contestant
+        from mlworkbench import log  # noqa: PLC0415 - only this contestant needs it
 
         began = time.perf_counter()
         others = time.process_time() - time.thread_time()
@@ -126,19 +126,19 @@ class Slowdown:
             self._calls.append(time.perf_counter() - before)
         self._writing += time.process_time() - time.thread_time() - others
         before = time.thread_time()
-        self._finish()  # what the thread had not written yet
+        self._finish()  # write the remaining points
         self._writing += time.thread_time() - before
         return time.perf_counter() - began
 
 
 def _interval(values: list[float]) -> tuple[float, float]:
-    """Where the median is, with 95 in 100: by the ranks, which no outlier moves."""
+    """Return the 95% confidence interval of the median, from ranks, which are robust against outliers."""
     values, half = sorted(values), 0.98 * len(values) ** 0.5
     return values[int(len(values) / 2 - half)], values[min(len(values) - 1, int(len(values) / 2 + half))]
 
 
 def _call(log: Log, count: int) -> float:
-    """Seconds of a call, in bursts with pauses: a training has other work, and libraries write meanwhile."""
+    """Return the median seconds per call. Calls come in bursts, because a training also works between log calls."""
     taken = []
     for burst in range(BURSTS):
         began = time.perf_counter()
@@ -156,7 +156,7 @@ def main() -> None:
         sys.stdout.write("\n" + json.dumps(Slowdown(folder).measure()) + "\n")
         return
     log, finish = globals()[library](folder)
-    for step in range(min(100, calls // 10)):  # what the first call starts is not the cost of a call
+    for step in range(min(100, calls // 10)):  # warm up: do not measure the one-time work of the first calls
         log(0.5, step)
     call = _call(log, min(calls // BURSTS, 5000))
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The machine: what it is, how busy it is, and a clean environment for what is measured on it."""
+"""The machine: its description, its load, and a clean environment for measurements."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import sys
 import time
 from pathlib import Path
 
-# Set in some shells; they change what is measured here.
+# Variables that are set in some shells and would change the measurements.
 _UNSET = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "MLW_HOME")
 _FICLONE = 0x40049409
-BUSY = 0.25  # share of all cores that others may use when a round begins
+BUSY = 0.25  # share of all cores that other processes may use when a round begins
 
 
 def interpreter() -> str:
-    """The real Python below our virtual environment: not a link, not a pyenv shim."""
+    """Return the real Python behind the virtual environment: not a link, not a pyenv shim."""
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours without what would distort the figures."""
+    """Return the current environment without variables that would distort the figures."""
     clean = {name: value for name, value in os.environ.items() if name not in _UNSET}
     return {**clean, **more}
 
 
 def facts(folder: Path) -> list[str]:
-    """What a reader needs to compare our figures with others."""
+    """Return the facts that a reader needs to compare the figures with others."""
     now = datetime.datetime.now().astimezone()
     return [
         f"{now:%Y-%m-%d %H:%M %Z}; mlw at commit {_commit()}",
@@ -41,9 +41,11 @@ def facts(folder: Path) -> list[str]:
 
 
 def _commit() -> str:
-    def git(*words: str) -> str:
+    def git(*arguments: str) -> str:
         place = Path(__file__).parent
-        return subprocess.run(["git", *words], cwd=place, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(
+            ["git", *arguments], cwd=place, capture_output=True, text=True, check=False
+        ).stdout.strip()
 
     changed = git("status", "--porcelain", "--", "../src")
     return (git("rev-parse", "--short", "HEAD") or "unknown") + (" with changes in src" if changed else "")
@@ -61,19 +63,19 @@ def _memory() -> int:
 
 
 def file_system(folder: Path) -> str:
-    """Type of the file system that holds a folder."""
+    """Return the type of the file system that holds a folder."""
     best, kind = "", "unknown"
-    here = os.path.realpath(folder)
+    path = os.path.realpath(folder)
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, point, found, *_ = line.split()
-        inside = here == point or here.startswith(point.rstrip("/") + "/")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, found
     return kind
 
 
 def reflinks(folder: Path) -> bool:
-    """Whether a file here can be copied without copying its blocks; tried, not guessed."""
+    """Return whether files can be copied here without copying their blocks, by trying it."""
     source, target = folder / ".reflink-from", folder / ".reflink-to"
     source.write_bytes(b"x" * 65536)
     try:
@@ -87,7 +89,7 @@ def reflinks(folder: Path) -> bool:
         target.unlink()
 
 
-# -- how busy ------------------------------------------------------------------------------------------
+# -- load ----------------------------------------------------------------------------------------------
 
 
 def load() -> str:
@@ -95,7 +97,7 @@ def load() -> str:
 
 
 def busy(seconds: float = 0.1) -> float:
-    """Share of all cores in use, by anybody, in the next moment."""
+    """Return the share of all cores in use by any process during a short interval."""
     before = _ticks()
     time.sleep(seconds)
     after = _ticks()
@@ -105,12 +107,12 @@ def busy(seconds: float = 0.1) -> float:
 
 def _ticks() -> tuple[int, int]:
     with open("/proc/stat") as file:
-        numbers = [int(word) for word in file.readline().split()[1:9]]
-    return sum(numbers) - numbers[3] - numbers[4], sum(numbers)  # but for idle and iowait
+        numbers = [int(field) for field in file.readline().split()[1:9]]
+    return sum(numbers) - numbers[3] - numbers[4], sum(numbers)  # (all except idle and iowait, all)
 
 
 class Quiet:
-    """Waits for a quiet moment before each round, for so long in all; then takes the machine as it is."""
+    """Delays each round until the machine is quiet. Once a total time limit is used up, rounds start under load."""
 
     def __init__(self, patience: float) -> None:
         self.left = patience

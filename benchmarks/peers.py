@@ -1,4 +1,4 @@
-"""Other tools that run a script and keep a record of it, each in a throw-away virtual environment."""
+"""Other tools that run a script and record it, each in a temporary virtual environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROJECT = 'name: hello\nentry_points:\n  main:\n    command: "python -u hello.p
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to install a peer and how to ask it to run hello.py."""
+    """How to install a peer and run hello.py with it."""
 
     name: str
     program: str
@@ -27,7 +27,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Peer:
-    """One that is installed, or the reason why it is not."""
+    """An installed peer, or the reason why it is not installed."""
 
     recipe: Recipe
     program: Path | None
@@ -50,7 +50,7 @@ def find_all() -> list[Peer]:
 
 
 def find(recipe: Recipe) -> Peer:
-    """Installed by an earlier call, else now: with our Python, else with an older one."""
+    """Return a peer, installed if necessary: with the current Python or, if that fails, with an older one."""
     problem = "no Python to try it with"
     for python in (machine.interpreter(), *_older()):
         place = CACHE / "peers" / f"{recipe.name}-{Path(python).resolve().name}"
@@ -68,9 +68,9 @@ def find(recipe: Recipe) -> Peer:
 
 def _older() -> list[str]:
     root = Path.home() / ".pyenv" / "versions"
-    found = [str(path) for pattern in ("3.10.*", "3.9.*") for path in root.glob(f"{pattern}/bin/python")]
+    interpreters = [str(path) for pattern in ("3.10.*", "3.9.*") for path in root.glob(f"{pattern}/bin/python")]
     on_path = [shutil.which(name) for name in ("python3.10", "python3.9")]
-    return found + [path for path in on_path if path]
+    return interpreters + [path for path in on_path if path]
 
 
 def _install(recipe: Recipe, python: str, place: Path) -> None:
@@ -89,18 +89,18 @@ def _ask(command: list[str]) -> str:
 
 
 def _last_line(error: Exception) -> str:
-    said = getattr(error, "stderr", None) or str(error)
-    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("WARNING")]
+    text = getattr(error, "stderr", None) or str(error)
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
     return (lines or ["no reason given"])[-1][:200]
 
 
 def helping(peer: Peer, context: Context) -> Program:
-    return Program((str(peer.program), "--help"), context.outside, _environment(context))
+    return Program((str(peer.program), "--help"), context.workspace, _environment(context))
 
 
 def running(peer: Peer, context: Context) -> Program:
-    """The run of hello.py in a project of its own."""
-    folder = context.outside / f"{peer.name}-project"
+    """Return the command that runs hello.py in a separate project."""
+    folder = context.workspace / f"{peer.name}-project"
     folder.mkdir(exist_ok=True)
     shutil.copy(SCRIPTS / "hello.py", folder)
     (folder / "MLproject").write_text(_PROJECT)
@@ -110,6 +110,6 @@ def running(peer: Peer, context: Context) -> Program:
 def _environment(context: Context) -> dict[str, str]:
     home = context.scratch / "guild"
     os.makedirs(home, exist_ok=True)
-    # Nothing is sent out: neither is it polite, nor would the figures be the tools' own.
+    # Disable telemetry, which would distort the figures and send benchmark runs to the vendors.
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
     return {**context.environment, **quiet, "GUILD_HOME": str(home)}

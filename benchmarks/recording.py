@@ -1,4 +1,4 @@
-"""What a log call costs in a script, beside MLflow (SQLite), Weights & Biases (offline) and Trackio."""
+"""Cost of a log call in a script, compared with MLflow (SQLite), Weights & Biases (offline), and Trackio."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOW = {"mlflow": "SQLite store", "wandb": "offline", "trackio": "local"}
 CALL_AIM = 1e-6
 QUICKER_AIM = 3.0
 SLOWDOWN_AIM = 0.001
-TURNS = 20  # as in loggers.py
+TURNS = 20  # the same value as in loggers.py
 
 Costs = dict[str, list[dict[str, float]]]
 
@@ -33,12 +33,12 @@ Costs = dict[str, list[dict[str, float]]]
 def recording_section(context: Context) -> Section:
     section = Section("logging a metric")
     section.notes.append(f"load average before: {machine.load()}")
-    found = [peers.find(recipe) for recipe in RECIPES]
+    installed = [peers.find(recipe) for recipe in RECIPES]
     quiet = context.quiet()
-    pythons = {"mlworkbench": context.interpreter, **_pythons(found)}
+    pythons = {"mlworkbench": context.interpreter, **_pythons(installed)}
     contestants = [Contestant(name, partial(_cost, context, name, python)) for name, python in pythons.items()]
     results = take_turns(contestants, context.slow, quiet)
-    section.lines += [_call_line(results), *[_peer_line(peer, results) for peer in found]]
+    section.lines += [_call_line(results), *[_peer_line(peer, results) for peer in installed]]
     section.lines.append(_slowdown_line(context))
     section.notes += [
         f"median of {context.slow} rounds, each a new process; {quiet.words()}",
@@ -49,25 +49,25 @@ def recording_section(context: Context) -> Section:
     return section
 
 
-def _pythons(found: list[peers.Peer]) -> dict[str, Path]:
-    return {peer.name: peer.program.parent / "python" for peer in found if peer.program}
+def _pythons(installed: list[peers.Peer]) -> dict[str, Path]:
+    return {peer.name: peer.program.parent / "python" for peer in installed if peer.program}
 
 
 def _cost(context: Context, name: str, python: Path) -> dict[str, float]:
     place = context.scratch / "logged"
     own = str(context.scratch / "home-of-loggers")
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "HOME": own}
-    words = (str(python), str(LOGGERS), name, str(CALLS[name]), str(place))
+    command = (str(python), str(LOGGERS), name, str(CALLS[name]), str(place))
     try:
-        said = context.call(Program(words, context.outside, {**context.environment, **quiet}))
+        output = context.call(Program(command, context.workspace, {**context.environment, **quiet}))
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    told: dict[str, float] = json.loads(said.splitlines()[-1])
-    return told
+    result: dict[str, float] = json.loads(output.splitlines()[-1])
+    return result
 
 
 def _of(results: Costs, name: str, what: str) -> float:
-    return median([one[what] for one in results[name]])
+    return median([result[what] for result in results[name]])
 
 
 def _us(seconds: float) -> str:
@@ -96,26 +96,26 @@ def _peer_line(peer: peers.Peer, results: Costs) -> Line:
 
 
 def _slowdown_line(context: Context) -> Line:
-    """What the calls take and what is written beside them, as a share of the steps.
+    """Report the time of the calls and of the writing as a share of the steps.
 
-    The difference between two clocks is told, too: it is right, and on most machines all noise.
+    The measured difference between the two variants is also reported, but on most machines it is mostly noise.
     """
     what = "a training that logs every step is slower by"
     numpy = peers.find(NUMPY)
     if not numpy.program:
         return Line(what, "not measured", numpy.problem)
     place = context.scratch / "logged"
-    words = (str(numpy.program.parent / "python"), str(LOGGERS), "training", "0", str(place))
+    command = (str(numpy.program.parent / "python"), str(LOGGERS), "training", "0", str(place))
     one_core = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     try:
-        said = context.call(Program(words, context.outside, {**context.environment, **one_core}))
+        output = context.call(Program(command, context.workspace, {**context.environment, **one_core}))
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    found = json.loads(said.splitlines()[-1])
-    share = (found["call"] + found["writing"]) / found["step"]
+    result = json.loads(output.splitlines()[-1])
+    share = (result["call"] + result["writing"]) / result["step"]
     beside = (
-        f"a step of {found['step'] * 1e3:.1f} ms; a call there, with cold caches: {_us(found['call'])}, its writing"
-        f" beside it: {_us(found['writing'])}; the same by {TURNS} pairs of clocks:"
-        f" {found['low']:+.2%} to {found['high']:+.2%}"
+        f"a step of {result['step'] * 1e3:.1f} ms; a call there, with cold caches: {_us(result['call'])}, its writing"
+        f" beside it: {_us(result['writing'])}; the same by {TURNS} pairs of clocks:"
+        f" {result['low']:+.2%} to {result['high']:+.2%}"
     )
     return Line(what, f"{share:.3%}", beside, "", f"< {SLOWDOWN_AIM:.1%}", share < SLOWDOWN_AIM)

@@ -1,4 +1,4 @@
-"""A project of 10,000 files and 1 GB: the first submit, an unchanged one, one with a changed file."""
+"""A project of 10,000 files and 1 GB: the first submit, an unchanged one, and one with a changed file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timing import HELLO, Contestant, Timing, measure, take_turns
 
 ADDED_AIM = 0.200
 FOLDERS = 100
-# (how many, bytes): 10,000 files, 1,000,000,000 bytes; mostly of 100 kB, some small, some large.
+# (count, bytes): 10,000 files, 1,000,000,000 bytes; mostly 100 kB, some small, some large.
 SIZES = ((9_000, 100_000), (900, 1_000), (100, 991_000))
 
 
@@ -24,7 +24,7 @@ def resubmit_section(context: Context) -> Section:
     small = context.project("small", context.scratch, git=True)
     large = context.project("large", context.scratch, git=True)
     fill(large / "data")
-    time.sleep(3)  # files younger than two seconds are read again by the next submit: not what we want to know
+    time.sleep(3)  # a submit caches no digests of files changed within two seconds
     copied = _copy(large, context.scratch / "copied")
     first = _submit(context, large)
     context.settle()
@@ -44,7 +44,7 @@ def resubmit_section(context: Context) -> Section:
 
 
 def fill(folder: Path) -> None:
-    """The same content every time."""
+    """Write the files of the project. The content is the same in every call."""
     source = random.Random(2)
     sizes = [size for count, size in SIZES for _ in range(count)]
     source.shuffle(sizes)
@@ -55,7 +55,7 @@ def fill(folder: Path) -> None:
 
 
 def _copy(project: Path, target: Path) -> float:
-    """The floor of a first submit: the same bytes, copied once."""
+    """Measure the baseline of a first submit: copying the same bytes once."""
     began = time.perf_counter()
     subprocess.run(["cp", "-r", "--reflink=auto", str(project), str(target)], check=True)
     return time.perf_counter() - began
@@ -108,7 +108,7 @@ def _changed(context: Context, small: Path, large: Path, quiet: machine.Quiet) -
 
 
 def _at_once(context: Context, small: Path, large: Path, quiet: machine.Quiet) -> Line:
-    """Submitted at the very exit of the one before: the supervisor may still be tidying up."""
+    """Measure a submit right after the previous one exits, while its supervisor may still be cleaning up."""
 
     def submit_at_once(project: Path) -> float:
         _submit(context, project)

@@ -1,7 +1,7 @@
-"""``make bench``: all measurements in one run on one machine; a table for each subject under results/.
+"""``make bench``: all measurements in one run on one machine, with a table for each subject under results/.
 
-A subject is a file of results; it is made of sections, each a function of a module beside this one. To add a
-figure, add a section; to add a subject, add a line to SUBJECTS. A file is written when all its sections were measured.
+A subject is a results file. It consists of sections, each a function of a module in this folder. To add a
+figure, add a section; to add a subject, add a line to SUBJECTS. A file is written after all its sections are measured.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import machine
-from away import missing
 from browsing import lacks
 from context import CACHE, Context
-from elsewhere import first_line_away_section, log_away_section, upload_section
 from environments import cold_section, import_section, second_section, warm_section
 from following import delay_section, throughput_section
 from footprint import SECTIONS as INSTALL_SECTIONS
 from history import history_section
 from idle import idle_section
 from recording import recording_section
+from remote_laptop import missing
+from remote_runs import remote_first_line_section, remote_log_section, upload_section
 from resubmit import resubmit_section
 from spark import SECTIONS as SPARK_SECTIONS
 from spark import lacks as lacks_java
@@ -55,7 +55,7 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
     "ui": ("The Workbench in the browser, measured", UI_SECTIONS),
     "elsewhere": (
         "Runs on another machine, measured",
-        {"away-first-line": first_line_away_section, "away-upload": upload_section, "away-log": log_away_section},
+        {"away-first-line": remote_first_line_section, "away-upload": upload_section, "away-log": remote_log_section},
     ),
     "environments": (
         "Environments, measured",
@@ -74,12 +74,12 @@ _LACKS = {"elsewhere": missing, "ui": lacks, "spark": lacks_java}
 
 
 def main() -> int:
-    asked = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the scratch folders go, too
-    context = Context.make(asked.quick, asked.slow, asked.patience)
+    options = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # raises SystemExit, so the scratch folders are removed
+    context = Context.make(options.quick, options.slow, options.patience)
     try:
         for subject, (title, sections) in SUBJECTS.items():
-            chosen = {name: make for name, make in sections.items() if not asked.only or name in asked.only}
+            chosen = {name: make for name, make in sections.items() if not options.only or name in options.only}
             absent = _LACKS[subject]() if chosen and subject in _LACKS else ""
             if absent:
                 print(f"{subject}: not measured, for this is missing: {absent} (scripts/test-tools installs it)")
@@ -103,11 +103,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--patience", type=float, default=120, help="seconds to wait for quiet, in each section (%(default)s)"
     )
-    asked = parser.parse_args()
-    unknown = set(asked.only).difference(names)
+    options = parser.parse_args()
+    unknown = set(options.only).difference(names)
     if unknown:
         parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    return asked
+    return options
 
 
 def _measure(context: Context, title: str, chosen: dict[str, Callable[[Context], Section]]) -> str:

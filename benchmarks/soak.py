@@ -1,6 +1,6 @@
-"""``make soak``: submits under kill -9 on each kind of target, judged by the checkers of the kill test.
+"""``make soak``: kills mlw (kill -9) during submits to each kind of target. The checks are those of the kill test.
 
-Beyond the test: more of everything, another seed each time, and (on `local`) strace at every system call instead of a
+Compared with the test: larger numbers, a new seed each time, and (on `local`) strace at every system call instead of a
 sample. The report goes to results/soak.txt, one section per kind of target; only the sections that ran are replaced.
 """
 
@@ -26,19 +26,18 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.conftest import User, end_processes  # noqa: E402 - needs the path above
-from tests.e2e import killing  # noqa: E402
-from tests.e2e import killing_elsewhere as elsewhere  # noqa: E402
-from tests.e2e.killing import CLIENT_STAGES, Fault, Order, World, staged  # noqa: E402
+from tests.e2e import kill_harness, kill_harness_remote  # noqa: E402
+from tests.e2e.kill_harness import CLIENT_STAGES, Fault, Order, World, fault_at_stage  # noqa: E402
 
-TARGETS = ("local", *elsewhere.KINDS)
+TARGETS = ("local", *kill_harness_remote.KINDS)
 RESULT = ROOT / "benchmarks" / "results" / "soak.txt"
 HEADING = "=== "
 SAME_KEY_ROUNDS = 10
-SUPERVISOR_POINTS = 300  # it makes more than a thousand calls, most of them while it waits
+SUPERVISOR_POINTS = 300  # sampled: a supervisor makes over 1,000 calls, most of them while it waits
 
 
 class Report:
-    """Lines for the screen and the file, and whether all went well."""
+    """The lines of the report, which are also printed, and the errors."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -60,45 +59,45 @@ class Report:
 
 
 def main() -> int:
-    User.installed = True  # the program that users start, not a fork of the tests
-    asked = arguments()
+    User.installed = True  # run the installed program instead of a fork
+    options = arguments()
     wrong = []
-    for target in asked.target or TARGETS:
+    for target in options.target or TARGETS:
         report = Report()
         began = time.monotonic()
-        introduce(report, asked, target)
-        (soak_here if target == "local" else soak_elsewhere)(report, asked, target)
+        introduce(report, options, target)
+        (soak_here if target == "local" else soak_elsewhere)(report, options, target)
         conclude(report, time.monotonic() - began)
         keep_section(target, report.lines)
         wrong += report.wrong
     return 1 if wrong else 0
 
 
-def soak_here(report: Report, asked: argparse.Namespace, target: str) -> None:
+def soak_here(report: Report, options: argparse.Namespace, target: str) -> None:
     place = Path(tempfile.mkdtemp(prefix="mlw-soak-"))
     user = User(place)
     try:
         world = World.of(user)
-        submits(report, world, asked.submits, asked.seed)
+        submits(report, world, options.submits, options.seed)
         same_key(report, world)
-        if asked.strace:
-            system_calls(report, world, place, asked.seed)
+        if options.strace:
+            system_calls(report, world, place, options.seed)
     finally:
         end_processes(place)
         shutil.rmtree(place, ignore_errors=True)
 
 
-def soak_elsewhere(report: Report, asked: argparse.Namespace, target: str) -> None:
-    """The same on a machine reached by SSH, until the number of kills is reached."""
-    with elsewhere.elsewhere(target) as world:
-        [warm] = killing.carry_out(world, Order("warm"))
-        mix = dataclasses.replace(elsewhere.MIX, reach=0.7 * warm.seconds)
-        wanted = killing.orders(2 * asked.kills, asked.seed, warm.seconds, mix)
-        report.say(f"\n{killing.AT_ONCE} submits at once; an undisturbed submit takes {warm.seconds:.2f} s")
-        report.timed("submitting and killing", lambda: elsewhere.in_turns(world, wanted, asked.kills))
-        verdict(report, world, asked.seed)
-        if sum(one.hit for one in world.attempts) < asked.kills:
-            report.wrong.append(f"fewer than {asked.kills} kills hit")
+def soak_elsewhere(report: Report, options: argparse.Namespace, target: str) -> None:
+    """Submit and kill on a remote machine until the number of kills is reached."""
+    with kill_harness_remote.remote_world(target) as world:
+        [warm] = kill_harness.execute_order(world, Order("warm"))
+        mix = dataclasses.replace(kill_harness_remote.MIX, max_delay=0.7 * warm.seconds)
+        orders = kill_harness.orders(2 * options.kills, options.seed, warm.seconds, mix)
+        report.say(f"\n{kill_harness.WORKERS} submits at once; an undisturbed submit takes {warm.seconds:.2f} s")
+        report.timed("submitting and killing", lambda: kill_harness_remote.run_orders(world, orders, options.kills))
+        verdict(report, world, options.seed)
+        if sum(one.hit for one in world.attempts) < options.kills:
+            report.wrong.append(f"fewer than {options.kills} kills hit")
 
 
 def arguments() -> argparse.Namespace:
@@ -112,18 +111,18 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def introduce(report: Report, asked: argparse.Namespace, target: str) -> None:
+def introduce(report: Report, options: argparse.Namespace, target: str) -> None:
     commit = git("rev-parse", "--short", "HEAD") + (" and local changes" if git("status", "--short", "src") else "")
-    amount = ("--submits", asked.submits) if target == "local" else ("--kills", asked.kills)
-    report.say(f"{HEADING}{target}: mlw under kill -9, {amount[1]:,} {amount[0][2:]}, seed {asked.seed}")
+    amount = ("--submits", options.submits) if target == "local" else ("--kills", options.kills)
+    report.say(f"{HEADING}{target}: mlw under kill -9, {amount[1]:,} {amount[0][2:]}, seed {options.seed}")
     report.say(f"{time.strftime('%Y-%m-%d %H:%M')}, commit {commit}, {os.cpu_count()} cores, {platform.platform()}")
-    report.say(f"again: python benchmarks/soak.py --target {target} {amount[0]} {amount[1]} --seed {asked.seed}")
-    if asked.note:
-        report.say(asked.note)
+    report.say(f"again: python benchmarks/soak.py --target {target} {amount[0]} {amount[1]} --seed {options.seed}")
+    if options.note:
+        report.say(options.note)
 
 
 def keep_section(target: str, lines: list[str]) -> None:
-    """Replace this target's section of the report; the others stay as they are."""
+    """Replace this target's section of the report and keep the others."""
     text = RESULT.read_text() if RESULT.exists() else ""
     sections = {part.partition(":")[0]: part.strip() for part in f"\n{text}".split(f"\n{HEADING}")[1:]}
     sections[target] = "\n".join(lines).removeprefix(HEADING).strip()
@@ -131,24 +130,26 @@ def keep_section(target: str, lines: list[str]) -> None:
     RESULT.write_text("\n\n".join(HEADING + sections[name] for name in TARGETS if name in sections) + "\n")
 
 
-def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
-# -- N1 and N2 -------------------------------------------------------------------------------------------
+# -- random kills ---------------------------------------------------------------------------------------
 
 
 def submits(report: Report, world: World, count: int, seed: int) -> None:
-    [warm] = killing.carry_out(world, Order("warm"))
-    wanted = killing.orders(count, seed, warm.seconds)
-    report.say(f"\n== {count:,} keys, {killing.AT_ONCE} at once; an undisturbed submit takes {warm.seconds:.2f} s")
-    report.timed("the nemesis", lambda: killing.at_once(lambda one: killing.carry_out(world, one), wanted))
+    [warm] = kill_harness.execute_order(world, Order("warm"))
+    orders = kill_harness.orders(count, seed, warm.seconds)
+    report.say(f"\n== {count:,} keys, {kill_harness.WORKERS} at once; an undisturbed submit takes {warm.seconds:.2f} s")
+    report.timed(
+        "the nemesis", lambda: kill_harness.run_parallel(lambda one: kill_harness.execute_order(world, one), orders)
+    )
     verdict(report, world, seed)
 
 
 def verdict(report: Report, world: World, seed: int) -> None:
     tell_hits(report, world)
-    wrong = report.timed("two recoveries and the checkers", lambda: killing.judge(world))
+    wrong = report.timed("two recoveries and the checkers", lambda: kill_harness.find_violations(world))
     tell_runs(report, world)
     report.judge("verdict", kept(world, seed, wrong))
 
@@ -166,39 +167,45 @@ def tell_hits(report: Report, world: World) -> None:
 
 
 def tell_runs(report: Report, world: World) -> None:
-    found = killing.records(world)
+    records = kill_harness.records(world)
     seen = Counter(line[0] for line in world.observed())
     per_key = Counter(line[1] for line in world.observed() if line[0] == "start")
-    report.say(f"runs: {len(found):,} for {len(world.orders):,} keys")
+    report.say(f"runs: {len(records):,} for {len(world.orders):,} keys")
     report.say(f"scripts begun: {seen['start']:,}; come to their end: {seen['end']:,}")
-    report.say(f"lost: {len(world.orders) - len(found)}; begun more than once: {sum(n > 1 for n in per_key.values())}")
-    endings = Counter(str(one["ending"]) for one in found)
+    report.say(
+        f"lost: {len(world.orders) - len(records)}; begun more than once: {sum(n > 1 for n in per_key.values())}"
+    )
+    endings = Counter(str(record["ending"]) for record in records)
     report.say("endings: " + ", ".join(f"{name} {count:,}" for name, count in endings.most_common()))
-    left = Counter(word for store in world.stores for word in killing.residue(store))
+    left = Counter(word for store in world.stores for word in kill_harness.leftover_files(store))
     report.say("left in the store: " + (", ".join(f"{count} {name}" for name, count in left.items()) or "nothing"))
 
 
 def kept(world: World, seed: int, wrong: list[str]) -> list[str]:
-    return [killing.save(world, seed, wrong)] if wrong else []
+    return [kill_harness.save(world, seed, wrong)] if wrong else []
 
 
-# -- N3 --------------------------------------------------------------------------------------------------
+# -- one key from many clients (N3) ----------------------------------------------------------------------
 
 
 def same_key(report: Report, world: World) -> None:
     report.say(f"\n== one key from 50 clients at once, {SAME_KEY_ROUNDS} rounds, every second one with kills")
     for number in range(SAME_KEY_ROUNDS):
-        apart = world.apart(f"same-{number}")
-        killing.at_once(lambda one, where=apart: killing.carry_out(where, one), fifty(number % 2 == 1), workers=50)
-        wrong = killing.judge(apart)
-        starts = apart.count("start", "same")
-        report.judge(f"round {number + 1}: {starts} start", kept(apart, number, wrong))
+        separate = world.with_empty_store(f"same-{number}")
+        kill_harness.run_parallel(
+            lambda one, where=separate: kill_harness.execute_order(where, one), fifty(number % 2 == 1), workers=50
+        )
+        wrong = kill_harness.find_violations(separate)
+        starts = separate.count("start", "same")
+        report.judge(f"round {number + 1}: {starts} start", kept(separate, number, wrong))
 
 
 def fifty(killed: bool) -> list[Order]:
     faults = [Fault() for _ in range(50)]
     if killed:
-        faults = [staged(stage) for stage in CLIENT_STAGES] * 3 + [Fault("client", None, n / 30) for n in range(35)]
+        faults = [fault_at_stage(stage) for stage in CLIENT_STAGES] * 3 + [
+            Fault("client", None, n / 30) for n in range(35)
+        ]
     return [Order("same", (fault,), lines=20) for fault in faults]
 
 
@@ -210,39 +217,41 @@ def system_calls(report: Report, world: World, place: Path, seed: int) -> None:
         report.say("\nstrace is not installed: the system calls are left out")
         return
     for everything in (False, True):
-        found = killing.client_points(world, place / f"trace-{everything}", everything)
+        points = kill_harness.client_points(world, place / f"trace-{everything}", everything)
         who = "client, supervisor, launcher and script" if everything else "the client"
-        report.say(f"\n== {who} killed before each of {len(found)} system calls that change something")
-        done = report.timed("that", lambda e=everything, f=found: each(world, f, e))
+        report.say(f"\n== {who} killed before each of {len(points)} system calls that change something")
+        done = report.timed("that", lambda e=everything, f=points: each(world, f, e))
         report.say(f"killed in fact: {sum(hit for hit, _ in done)} of {len(done)}")
         report.judge("verdict", [words for _, words in done if words])
     for who, stage in (("supervisor", "claimed"), ("launcher", "before-gate")):
         far_calls(report, world, place, seed, who, stage)
 
 
-def each(world: World, found: Iterable[killing.Point], everything: bool) -> list[tuple[bool, str]]:
-    """For each point: whether somebody was killed there, and the complaint if there is one."""
+def each(world: World, points: Iterable[kill_harness.CallPoint], everything: bool) -> list[tuple[bool, str]]:
+    """Kill at each point. Return for each whether a process was killed, and an error message or an empty string."""
 
-    def strike(point: killing.Point) -> tuple[bool, str]:
+    def strike(point: kill_harness.CallPoint) -> tuple[bool, str]:
         try:
-            return killing.strike_client(world, point, everything), ""
+            return kill_harness.kill_client_before(world, point, everything), ""
         except (AssertionError, subprocess.TimeoutExpired) as error:
             return False, f"{point}: {error}"
 
-    return killing.at_once(strike, found)
+    return kill_harness.run_parallel(strike, points)
 
 
 def far_calls(report: Report, world: World, place: Path, seed: int, who: str, stage: str) -> None:
-    apart = world.apart(f"far-{who}")
-    found = killing.far_points(apart, place / f"trace-{who}", stage)
-    some = random.Random(seed).sample(found, min(len(found), SUPERVISOR_POINTS))
-    report.say(f"\n== the {who} killed before {len(some)} of its {len(found)} system calls")
-    work = lambda: killing.at_once(lambda one: killing.strike_far(apart, one, who, stage), some, workers=6)  # noqa: E731
+    separate = world.with_empty_store(f"far-{who}")
+    points = kill_harness.target_points(separate, place / f"trace-{who}", stage)
+    some = random.Random(seed).sample(points, min(len(points), SUPERVISOR_POINTS))
+    report.say(f"\n== the {who} killed before {len(some)} of its {len(points)} system calls")
+    work = lambda: kill_harness.run_parallel(  # noqa: E731
+        lambda one: kill_harness.kill_target_before(separate, one, who, stage), some, workers=6
+    )
     hits = report.timed("that", work)
     report.say(f"killed in fact: {sum(hits)} of {len(hits)}")
-    wrong = killing.judge(apart)
-    tell_runs(report, apart)
-    report.judge("verdict", kept(apart, seed, wrong))
+    wrong = kill_harness.find_violations(separate)
+    tell_runs(report, separate)
+    report.judge("verdict", kept(separate, seed, wrong))
 
 
 def conclude(report: Report, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What ``mlw submit`` adds to ``spark-submit``: the same script, on the same cluster and on this computer alone."""
+"""Overhead of ``mlw submit`` over ``spark-submit``: the same script, on a cluster and on this computer."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import away  # noqa: F401 - the machines of the tests are found through it
 import machine
 import peers
+import remote_laptop  # noqa: F401 - adds the repository to sys.path, for tests.machines
 from context import SCRIPTS, Context
 from table import Line, Section, median
-from tests.machines.place import Place
+from tests.machines.sandbox import Sandbox
 from tests.machines.spark import Cluster, Spark
 from timing import Contestant, Program, Timing, measure, take_turns
 
@@ -26,7 +26,7 @@ _JAVAS = "/usr/lib/jvm"
 
 
 def lacks() -> str:
-    """What these sections need and is not here."""
+    """Return the missing requirement of these sections, or an empty string."""
     return "" if _java() else "Java 17"
 
 
@@ -36,7 +36,7 @@ def _java() -> Path | None:
 
 @dataclass(frozen=True)
 class Ground:
-    """Spark, a cluster of it, and a project that runs on both."""
+    """A local Spark installation, a Spark cluster, and a project that can run on either."""
 
     context: Context
     spark: Spark
@@ -58,17 +58,17 @@ class Ground:
         return Program(program.command, program.folder, self.environment)
 
     def settle(self) -> None:
-        """The run before is over, and the cluster knows it."""
+        """Wait until the previous run has ended on this computer and on the cluster."""
         self.context.settle()
-        self.cluster.mend()
+        self.cluster.repair()
 
 
 @contextmanager
 def ground(context: Context) -> Iterator[Ground]:
-    """Everything is stopped afterwards; Spark itself stays in the cache."""
+    """Start the cluster, and stop everything afterwards. Spark itself stays in the cache."""
     with ExitStack() as stack:
         spark = _installed()
-        place = Place()
+        place = Sandbox()
         stack.callback(place.close)
         cluster = Cluster(spark, place, context.scratch / "cluster", "127.0.0.1")
         stack.callback(cluster.close)
@@ -77,15 +77,15 @@ def ground(context: Context) -> Iterator[Ground]:
 
 def _installed() -> Spark:
     java = _java()
-    found = peers.find(_RECIPE)
-    if java is None or found.program is None:
-        raise RuntimeError(f"there is no Spark: {found.problem or lacks()}")
-    return Spark(found.program.parents[1], java)
+    peer = peers.find(_RECIPE)
+    if java is None or peer.program is None:
+        raise RuntimeError(f"there is no Spark: {peer.problem or lacks()}")
+    return Spark(peer.program.parents[1], java)
 
 
 def _project(context: Context, spark: Spark, cluster: Cluster) -> Path:
-    context.call(context.mlw(context.outside, "project", "create", "--name", "sharded"))
-    project = context.outside / "sharded"
+    context.call(context.mlw(context.workspace, "project", "create", "--name", "sharded"))
+    project = context.workspace / "sharded"
     shutil.copy(SCRIPTS / SCRIPT, project)
     files = project / "aml_config"
     context.call(context.mlw(project, "computetarget", "attach", "cluster", "--name", TARGET, "--master", cluster.url))
@@ -103,15 +103,15 @@ def _project(context: Context, spark: Spark, cluster: Cluster) -> Path:
 def spark_section(context: Context) -> Section:
     section = Section("`mlw submit` beside `spark-submit`", notes=[f"load average before: {machine.load()}"])
     quiet = context.quiet()
-    with ground(context) as there:
-        places = {TARGET: there.cluster.url, "local": "local[*]"}
+    with ground(context) as setup:
+        places = {TARGET: setup.cluster.url, "local": "local[*]"}
         contestants = [
-            Contestant(f"{who} {target}", lambda program=program: measure(program), None, there.settle)
+            Contestant(f"{who} {target}", lambda program=program: measure(program), None, setup.settle)
             for target, master in places.items()
-            for who, program in (("bare", there.bare(master)), ("mlw", there.ours(target)))
+            for who, program in (("bare", setup.bare(master)), ("mlw", setup.ours(target)))
         ]
         results = take_turns(contestants, context.slow, quiet)
-        version = there.spark.home.joinpath("version.py").read_text().strip().split("= ")[1].strip("'\"")
+        version = setup.spark.home.joinpath("version.py").read_text().strip().split("= ")[1].strip("'\"")
     section.lines += [
         _compare("a master and two workers of one processor", TARGET, results),
         _compare("`local[*]`", "local", results),
@@ -127,7 +127,7 @@ def spark_section(context: Context) -> Section:
 
 
 def _compare(where: str, target: str, results: dict[str, list[Timing]]) -> Line:
-    ours, floor = ([one.total for one in results[f"{who} {target}"]] for who in ("mlw", "bare"))
+    ours, floor = ([timing.total for timing in results[f"{who} {target}"]] for who in ("mlw", "bare"))
     ratio = median(ours) / median(floor)
     words = f"{ratio:.3f}× (of the smallest: {min(ours) / min(floor):.3f}×), adds {median(ours) - median(floor):.2f} s"
     beside = f"`spark-submit`: {_seconds(floor)}"

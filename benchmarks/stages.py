@@ -1,4 +1,4 @@
-"""Where the time of a submit goes, from what the run itself wrote down: nothing is traced, nothing slowed."""
+"""Time spent in each stage of a submit, computed from the run's records, so that tracing adds no overhead."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stages_section(context: Context) -> Section:
 
 
 def _submit(context: Context, project: Path) -> list[float]:
-    """Seconds spent in each stage of one submit."""
+    """Submit a run, and return the seconds spent in each stage."""
     program = context.mlw(project, "submit", "stamp.py")
     began = time.time()
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""How long ``mlw --help`` takes, and how long a submit takes to the script's first line."""
+"""Duration of ``mlw --help``, and of a submit until the script's first line."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ Results = dict[str, list[Timing]]
 def help_section(context: Context) -> Section:
     section = Section("mlw --help")
     section.notes.append(f"load average before: {machine.load()}")
-    found = [peer for peer in peers.find_all() if peer.program]
+    installed = [peer for peer in peers.find_all() if peer.program]
     programs = {
-        "python": Program((sys.executable, "-c", "pass"), context.outside, context.environment),
-        "mlw": context.mlw(context.outside, "--help"),
-        **{peer.name: peers.helping(peer, context) for peer in found},
+        "python": Program((sys.executable, "-c", "pass"), context.workspace, context.environment),
+        "mlw": context.mlw(context.workspace, "--help"),
+        **{peer.name: peers.helping(peer, context) for peer in installed},
     }
     quiet = context.quiet()
     contestants = [Contestant(name, lambda program=program: measure(program)) for name, program in programs.items()]
-    results = {name: [one.total for one in got] for name, got in take_turns(contestants, context.quick, quiet).items()}
+    results = {
+        name: [timing.total for timing in got] for name, got in take_turns(contestants, context.quick, quiet).items()
+    }
     ours, floor = results["mlw"], results["python"]
     ratio = times(median(ours) / median(floor))
     aim = f"≤ {ms(HELP_AIM)}"
     beside = f"`python -c pass`, same environment: {time_of(floor)}"
     section.lines.append(Line("`mlw --help`", time_of(ours), beside, ratio, aim, median(ours) <= HELP_AIM))
-    for peer in found:
+    for peer in installed:
         theirs = results[peer.name]
         ratio = times(median(theirs) / median(ours))
         section.lines.append(Line(f"`{peer.name} --help`", time_of(theirs), "`mlw --help`", ratio))
@@ -45,22 +47,22 @@ def help_section(context: Context) -> Section:
 def first_line_section(context: Context) -> Section:
     section = Section("submit of print() to its first line")
     section.notes.append(f"load average before: {machine.load()}")
-    found = peers.find_all()
+    installed = peers.find_all()
     quiet = context.quiet()
-    results = take_turns(_contestants(context, found), context.quick, quiet)
-    section.lines += _our_lines(results, [peer.name for peer in found if peer.program])
-    section.lines += [_peer_line(peer, results) for peer in found]
+    results = take_turns(_contestants(context, installed), context.quick, quiet)
+    section.lines += _our_lines(results, [peer.name for peer in installed if peer.program])
+    section.lines += [_peer_line(peer, results) for peer in installed]
     section.lines += _exit_lines(results)
     section.notes += [
         f"median and smallest of {context.quick} rounds, {context.slow} for the peers; {quiet.words()}",
         "time from the start of the process until the line `hello` was read from the pipe that is its stdout; "
         "the supervisor of one submit has ended before the next contestant starts",
-        "peers: " + "; ".join(f"{peer.name} {peer.version or 'not installed: ' + peer.problem}" for peer in found),
+        "peers: " + "; ".join(f"{peer.name} {peer.version or 'not installed: ' + peer.problem}" for peer in installed),
     ]
     return section
 
 
-def _contestants(context: Context, found: list[peers.Peer]) -> list[Contestant[Timing]]:
+def _contestants(context: Context, installed: list[peers.Peer]) -> list[Contestant[Timing]]:
     plain, tracked = context.project("plain"), context.project("tracked", git=True)
 
     def contestant(name: str, program: Program, rounds: int | None = None) -> Contestant[Timing]:
@@ -70,12 +72,12 @@ def _contestants(context: Context, found: list[peers.Peer]) -> list[Contestant[T
         contestant("python", context.python(plain, "-u", "hello.py")),
         contestant("mlw", context.mlw(plain, "submit", "hello.py")),
         contestant("mlw in git", context.mlw(tracked, "submit", "hello.py")),
-        *(contestant(peer.name, peers.running(peer, context), context.slow) for peer in found if peer.program),
+        *(contestant(peer.name, peers.running(peer, context), context.slow) for peer in installed if peer.program),
     ]
 
 
 def _first(results: Results, name: str) -> list[float]:
-    return [one.first for one in results[name]]
+    return [timing.first for timing in results[name]]
 
 
 def _our_lines(results: Results, installed: list[str]) -> list[Line]:
@@ -107,6 +109,6 @@ def _peer_line(peer: peers.Peer, results: Results) -> Line:
 
 
 def _exit_lines(results: Results) -> list[Line]:
-    totals = {name: [one.total for one in got] for name, got in results.items()}
+    totals = {name: [timing.total for timing in got] for name, got in results.items()}
     others = ", ".join(f"{name} {ms(median(got))}" for name, got in totals.items() if not name.startswith("mlw"))
     return [Line("`mlw submit` to its exit", time_of(totals["mlw"]), others)]

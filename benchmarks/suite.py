@@ -1,6 +1,6 @@
-"""How long the tests take: `python benchmarks/suite.py [--busy 4] [--part e2e]` → results/suite.json and suite.md.
+"""Duration of the tests: `python benchmarks/suite.py [--busy 4] [--part e2e]` → results/suite.json and suite.md.
 
-Runs the parts of `make test` one after the other, as a user would, and adds up what each test costs.
+Run `make test`, or parts of it one after the other, as a user would, and add up the cost of each test.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from machine import environment
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
-PARTS = ("check", "quick", "e2e")
+PARTS = ("test", "check", "quick", "e2e")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="How long the tests take.")
-    parser.add_argument("--busy", type=int, default=0, help="so many processes keep the processor busy meanwhile")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (repeatable)")
-    parser.add_argument("--note", default="", help="words for the table")
-    wanted = parser.parse_args()
+    parser = argparse.ArgumentParser(description="Measure the duration of the tests.")
+    parser.add_argument("--busy", type=int, default=0, help="Number of busy processes in the background")
+    parser.add_argument("--part", action="append", choices=PARTS, help="make target (repeatable; default: test)")
+    parser.add_argument("--note", default="", help="Note in the table")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         costs = Path(folder) / "costs.tsv"
-        parts = [_part(name, wanted.busy, costs) for name in wanted.part or PARTS]
+        parts = [_part(name, options.busy, costs) for name in options.part or PARTS[:1]]
         run = {
             "date": datetime.datetime.now().astimezone().isoformat(timespec="minutes"),
             "commit": _git("rev-parse", "--short", "HEAD"),
-            "busy": wanted.busy,
-            "note": wanted.note,
+            "busy": options.busy,
+            "note": options.note,
             "parts": parts,
             "folders": _folders(costs) if costs.exists() else {},
         }
@@ -67,18 +67,18 @@ def _part(name: str, busy: int, costs: Path) -> dict[str, Any]:
 
 
 def _folders(costs: Path) -> dict[str, list[float]]:
-    """Folder → number of tests, processor seconds, seconds."""
-    found: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    """Return for each folder the number of tests, their CPU seconds, and their wall-clock seconds."""
+    folders: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for line in costs.read_text().splitlines():
         name, processor, clock = line.split("\t")
-        row = found["/".join(name.partition("::")[0].split("/")[:2])]
+        row = folders["/".join(name.partition("::")[0].split("/")[:2])]
         for place, value in enumerate((1, float(processor), float(clock))):
             row[place] = round(row[place] + value, 1)
-    return dict(sorted(found.items()))
+    return dict(sorted(folders.items()))
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _page(runs: list[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""What a measurement looks like on paper: lines, sections, one Markdown file for each subject."""
+"""Markdown output of measurements: lines, sections, and one file for each subject."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HEAD = ("what", "value", "beside it, same run", "ratio", "aim", "")
 
 @dataclass(frozen=True)
 class Line:
-    """One figure. ``met`` is None where nobody set an aim."""
+    """One figure. ``met`` is None if there is no target value."""
 
     what: str
     value: str
@@ -27,7 +27,7 @@ class Line:
 
 @dataclass
 class Section:
-    """The figures of one module, and what a reader must know to believe them."""
+    """The figures of one module, and the context that a reader needs."""
 
     title: str
     lines: list[Line] = field(default_factory=list)
@@ -46,12 +46,12 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def page(title: str, facts: Sequence[str], sections: Sequence[Section]) -> str:
-    """The whole file."""
+    """Return the text of the whole file."""
     head = [f"# {title}", "", "Made by `make bench`; not edited by hand.", "", *(f"- {fact}" for fact in facts), ""]
     return "\n".join(head) + "\n" + "\n".join(section.markdown() for section in sections)
 
 
-# -- numbers in words ----------------------------------------------------------------------------------
+# -- formatting of numbers -----------------------------------------------------------------------------
 
 
 def median(values: Sequence[float]) -> float:
@@ -59,7 +59,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that ``share`` of them do not exceed."""
+    """Return the smallest value that ``share`` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -69,12 +69,12 @@ def ms(seconds: float) -> str:
 
 
 def time_of(values: Sequence[float]) -> str:
-    """Median, and the smallest: the one that other work on the machine disturbed least."""
+    """Format the median and the minimum, which is least disturbed by other work on the machine."""
     return f"{ms(median(values))} (min {ms(min(values))})"
 
 
 def rate_of(values: Sequence[float]) -> str:
-    """Median and best, of bytes each second."""
+    """Format the median and the best rate in bytes per second."""
     return f"{median(values) / 1e6:,.0f} MB/s (best {max(values) / 1e6:,.0f})"
 
 

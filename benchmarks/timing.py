@@ -1,4 +1,4 @@
-"""Starts a program, reads its output from a pipe, and says when what arrived. Contestants take turns."""
+"""Start programs, read their output from a pipe, and record when it arrives. Contestants take turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Program:
-    """A command, and where and how it is started."""
+    """A command with its folder and environment."""
 
     command: tuple[str, ...]
     folder: Path
@@ -29,22 +29,22 @@ class Program:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds since the start of the process; bytes of memory at its peak."""
+    """Seconds since the start of the process, and peak memory in bytes."""
 
-    first: float  # until the first byte, or the first line that was asked for
+    first: float  # until the first byte, or the first line that was requested
     last: float  # until the last byte
-    total: float  # until its exit
+    total: float  # until the exit of the process
     size: int
     memory: int
 
     @property
     def rate(self) -> float:
-        """Bytes a second, from the first to the last."""
+        """Return bytes per second, from the first to the last byte."""
         return self.size / max(self.last - self.first, 1e-9)
 
 
 def measure(program: Program, first_line: bytes | None = None, out: int | None = None) -> Timing:
-    """Run to the end, output to ``out``, else through a pipe; ``first_line`` is the line that counts as the first."""
+    """Run a program that writes to ``out`` or a pipe. With ``first_line``, ``first`` is the time of that line."""
     reader, writer = os.pipe() if out is None else (None, out)
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
@@ -66,12 +66,12 @@ def measure(program: Program, first_line: bytes | None = None, out: int | None =
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode or (first_line and math.isnan(first)):
             errors.seek(0)
-            said = errors.read().decode(errors="replace")[-2000:]
-            raise RuntimeError(f"{' '.join(program.command)} ended with {process.returncode}: {said}")
+            message = errors.read().decode(errors="replace")[-2000:]
+            raise RuntimeError(f"{' '.join(program.command)} ended with {process.returncode}: {message}")
     return Timing(first - began, last - began, ended - began, size, usage.ru_maxrss * 1024)
 
 
-def _drain(reader: int, wanted: bytes | None) -> tuple[float, float, int]:
+def _drain(reader: int, first_line: bytes | None) -> tuple[float, float, int]:
     first = last = math.nan
     size = 0
     seen = b"\n"
@@ -82,9 +82,9 @@ def _drain(reader: int, wanted: bytes | None) -> tuple[float, float, int]:
         last = time.perf_counter()
         size += len(data)
         if math.isnan(first):
-            if wanted is not None:
+            if first_line is not None:
                 seen += data
-            if wanted is None or b"\n" + wanted in seen:
+            if first_line is None or b"\n" + first_line in seen:
                 first = last
     os.close(reader)
     return first, last, size
@@ -92,7 +92,7 @@ def _drain(reader: int, wanted: bytes | None) -> tuple[float, float, int]:
 
 @dataclass(frozen=True)
 class Contestant(Generic[Result]):
-    """``rounds``: how often a slow one takes part; ``between``: what must be over before the next one starts."""
+    """An action to measure. ``rounds``: maximum number for a slow action. ``between``: called after each run."""
 
     name: str
     action: Callable[[], Result]
@@ -103,16 +103,16 @@ class Contestant(Generic[Result]):
 def take_turns(
     contestants: Sequence[Contestant[Result]], rounds: int, quiet: Quiet, warm_up: bool = True
 ) -> dict[str, list[Result]]:
-    """Round robin, each round begun by another contestant; the first time of each (cold caches) does not count."""
-    results: dict[str, list[Result]] = {one.name: [] for one in contestants}
-    for one in contestants if warm_up else ():
-        one.action()
-        one.between()
+    """Run all contestants in turns. Each round starts with another one. Warm-up runs (cold caches) are not counted."""
+    results: dict[str, list[Result]] = {contestant.name: [] for contestant in contestants}
+    for contestant in contestants if warm_up else ():
+        contestant.action()
+        contestant.between()
     for number in range(rounds):
         turn = number % len(contestants)
-        for one in (*contestants[turn:], *contestants[:turn]):
-            if one.rounds is None or number % math.ceil(rounds / one.rounds) == 0:
+        for contestant in (*contestants[turn:], *contestants[:turn]):
+            if contestant.rounds is None or number % math.ceil(rounds / contestant.rounds) == 0:
                 quiet.wait()
-                results[one.name].append(one.action())
-                one.between()
+                results[contestant.name].append(contestant.action())
+                contestant.between()
     return results

@@ -1,4 +1,4 @@
-"""What was tracked, looked at again: a long series drawn, and a search among many runs; beside MLflow (SQLite)."""
+"""Reading tracked data: drawing a long series and searching many runs, compared with MLflow (SQLite)."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from table import Line, Section, median, ms, time_of, times
 from timing import Contestant, Program, Timing, measure, take_turns
 
 POINTS = 1_000_000
-WIDTH = 320  # columns: so many points the peer's own page asks for
+WIDTH = 320  # number of columns; the page of the peer requests as many points
 RUNS = 100_000
-MORE = 6  # metrics, besides the 4 that each run has anyway
+MORE = 6  # additional metrics; each run has 4 others
 CALLS = 5
-LONGEST = 120.0  # seconds that a call of the peer is waited for
+LONGEST = 120.0  # timeout for a call of the peer in seconds
 QUICKER_AIM = 10.0
-DRAW_AIM = 0.1  # seconds: what people take for at once
-RATE_AIM = 500_000  # points each second
+DRAW_AIM = 0.1  # seconds that people perceive as immediate
+RATE_AIM = 500_000  # points per second
 
 CONDITION = "accuracy > 0.999 and loss < 0.5"
 THEIRS = "metrics.accuracy > 0.999 and metrics.loss < 0.5"
 
 _DRAW = """
 import json, sys, time
-from mlworkbench.history.series.series import Series
+from mlworkbench.history.series.series_store import Series
 from mlworkbench.remote.shared.layout import RunFolder
 taken = {}
 with Series(RunFolder(sys.argv[1])) as series:
     began = time.perf_counter()
     series.catch_up()
     taken["taken in"] = time.perf_counter() - began
-    count = len(series.drawn("loss", int(sys.argv[2])))
+    count = len(series.downsample("loss", int(sys.argv[2])))
     taken["drawn"] = time.perf_counter() - began
     began = time.perf_counter()
     found = len(series.points("loss"))
@@ -51,7 +51,7 @@ _SEARCH = """
 import json, sys, time
 from pathlib import Path
 from mlworkbench.history.expression import parse
-from mlworkbench.history.query import Query
+from mlworkbench.history.run_query import Query
 from mlworkbench.history.store import History
 from mlworkbench.paths import UserPaths
 history = History(UserPaths(Path(sys.argv[1])))
@@ -60,7 +60,7 @@ def search():
 def best():
     return len(history.search(Query(sort="accuracy", descending=True, limit=10)))
 """
-# One point is logged as its documentation has it; the others are copies of its row with other values.
+# One point is logged through the documented API; the others are copies of its row with other values.
 _LOAD_POINTS = """
 import math, sqlite3, sys, time
 from mlflow.tracking import MlflowClient
@@ -106,7 +106,7 @@ def search():
 def best():
     return len(client.search_runs([place], order_by=["metrics.accuracy DESC"], max_results=10))
 """
-# The median of some calls in a process that is up; the first one is not counted.
+# Prints the median time of several calls in one process. The first call is not counted.
 _TIMED = """
 call, taken = globals()[sys.argv[3]], []
 for _ in range(int(sys.argv[4]) + 1):
@@ -117,20 +117,20 @@ print(json.dumps({"found": found, "taken": sorted(taken[1:] or taken)[len(taken[
 """
 _ONCE = "print(search())\n"
 
-Told = dict[str, float]
+ParsedOutput = dict[str, float]
 
 
 def _mlflow() -> peers.Peer:
     return peers.find(next(recipe for recipe in peers.RECIPES if recipe.name == "mlflow"))
 
 
-def _ours(context: Context, script: str, *words: object) -> Program:
-    return Program((sys.executable, "-c", script, *map(str, words)), context.outside, context.environment)
+def _ours(context: Context, script: str, *arguments: object) -> Program:
+    return Program((sys.executable, "-c", script, *map(str, arguments)), context.workspace, context.environment)
 
 
-def _told(context: Context, program: Program) -> Told:
-    told: Told = json.loads(context.call(program).splitlines()[-1])
-    return told
+def _parsed_output(context: Context, program: Program) -> ParsedOutput:
+    result: ParsedOutput = json.loads(context.call(program).splitlines()[-1])
+    return result
 
 
 # -- a long series -------------------------------------------------------------------------------------
@@ -145,15 +145,15 @@ def series_section(context: Context) -> Section:
     later = _ours(context, _DRAW, folder, WIDTH, POINTS)
     contestants = [
         Contestant("first", partial(_first, context, folder)),
-        Contestant("later", lambda: _told(context, later)),
+        Contestant("later", lambda: _parsed_output(context, later)),
     ]
     if peer.program:
         place, run = _load_points(context, peer)
         drawn, whole = (
             python_of(context, peer, "-c", _DRAW_THEIRS, place, run, str(width), str(POINTS)) for width in (WIDTH, 0)
         )
-        contestants.append(Contestant("mlflow drawn", partial(_told, context, drawn)))
-        contestants.append(Contestant("mlflow all", partial(_told, context, whole), 1))
+        contestants.append(Contestant("mlflow drawn", partial(_parsed_output, context, drawn)))
+        contestants.append(Contestant("mlflow all", partial(_parsed_output, context, whole), 1))
     results = take_turns(contestants, context.slow, quiet)
     section.lines += [*_series_lines(results), *_peer_lines(peer, results)]
     size = (folder / "series.db").stat().st_size
@@ -169,7 +169,7 @@ def series_section(context: Context) -> Section:
 
 
 def _write_points(folder: Path) -> None:
-    """As the in-run library writes them."""
+    """Write the points as the in-run library does."""
     folder.mkdir(parents=True)
     with open(folder / "1-0", "w") as file:
         for number in range(POINTS):
@@ -177,23 +177,23 @@ def _write_points(folder: Path) -> None:
             file.write(f'{{"n": "loss", "v": {value!r}, "t": {when:.6f}, "s": {number}, "i": {number + 1}}}\n')
 
 
-def _first(context: Context, folder: Path) -> Told:
+def _first(context: Context, folder: Path) -> ParsedOutput:
     for path in folder.glob("series.db*"):
         path.unlink()
-    return _told(context, _ours(context, _DRAW, folder, WIDTH, POINTS))
+    return _parsed_output(context, _ours(context, _DRAW, folder, WIDTH, POINTS))
 
 
 def _load_points(context: Context, peer: peers.Peer) -> tuple[str, str]:
-    """The store that has them, and the run."""
+    """Load the points into the peer. Return the path of its store and the run ID."""
     place = str(context.scratch / "points.db")
     return place, context.call(python_of(context, peer, "-c", _LOAD_POINTS, place, str(POINTS))).split()[-1]
 
 
-def _of(results: dict[str, list[Told]], name: str, what: str) -> list[float]:
-    return [one[what] for one in results[name]]
+def _of(results: dict[str, list[ParsedOutput]], name: str, what: str) -> list[float]:
+    return [result[what] for result in results[name]]
 
 
-def _series_lines(results: dict[str, list[Told]]) -> list[Line]:
+def _series_lines(results: dict[str, list[ParsedOutput]]) -> list[Line]:
     later, first = _of(results, "later", "drawn"), _of(results, "first", "drawn")
     rate = POINTS / median(_of(results, "first", "taken in"))
     return [
@@ -206,7 +206,7 @@ def _series_lines(results: dict[str, list[Told]]) -> list[Line]:
     ]  # fmt: skip
 
 
-def _peer_lines(peer: peers.Peer, results: dict[str, list[Told]]) -> list[Line]:
+def _peer_lines(peer: peers.Peer, results: dict[str, list[ParsedOutput]]) -> list[Line]:
     if "mlflow drawn" not in results:
         return [Line(f"{peer.name}, the same", "not installed", peer.problem)]
     lines = []
@@ -238,22 +238,22 @@ def search_section(context: Context) -> Section:
         calls["mlflow"] = theirs(_SEARCH_THEIRS + _TIMED, place, THEIRS, "search", str(CALLS))
         commands["mlflow"] = theirs(_SEARCH_THEIRS + _ONCE, place, THEIRS)
         best = _patiently(theirs(_SEARCH_THEIRS + _TIMED, place, THEIRS, "best", "0"))
-    turns = [Contestant(name, partial(_told, context, one)) for name, one in calls.items()]
-    told = take_turns(turns, context.slow, quiet)
+    turns = [Contestant(name, partial(_parsed_output, context, one)) for name, one in calls.items()]
+    results = take_turns(turns, context.slow, quiet)
     whole = take_turns([Contestant(name, partial(measure, one)) for name, one in commands.items()], context.slow, quiet)
-    _check(told)
-    section.lines += _search_lines(peer, told, whole, best)
+    _check(results)
+    section.lines += _search_lines(peer, results, whole, best)
     section.notes += [
         f"median of {context.slow} rounds; a call: the median of {CALLS} in a process that is up; a command: from its"
         f" start to its end; {quiet.words()}",
-        f"`{CONDITION}` fits {int(told['search'][0]['found'])} of the runs, which are handed over whole",
+        f"`{CONDITION}` fits {int(results['search'][0]['found'])} of the runs, which are handed over whole",
         f"the best runs were asked of {peer.name} once, and no longer waited for than {LONGEST:.0f} s",
     ]
     return section
 
 
 def _patiently(program: Program) -> float:
-    """Seconds of one call; infinity if it took longer than anybody waits."""
+    """Run a program, and return the seconds per call that it prints, or infinity after the timeout."""
     try:
         done = subprocess.run(
             program.command, cwd=program.folder, env=program.environment, capture_output=True, text=True, check=True,
@@ -264,22 +264,24 @@ def _patiently(program: Program) -> float:
     return float(json.loads(done.stdout.splitlines()[-1])["taken"])
 
 
-def _check(told: dict[str, list[Told]]) -> None:
+def _check(results: dict[str, list[ParsedOutput]]) -> None:
     fits = sum(one["metrics"]["accuracy"] > 0.999 and one["metrics"]["loss"] < 0.5 for one in runs_of(RUNS, MORE))
-    for name, rounds in told.items():
+    for name, rounds in results.items():
         if any(one["found"] != (10 if name == "best" else fits) for one in rounds):
             raise RuntimeError(f"{name} found {rounds}, and there are {fits}")
 
 
 def _search_lines(
-    peer: peers.Peer, told: dict[str, list[Told]], whole: dict[str, list[Timing]], best: float
+    peer: peers.Peer, results: dict[str, list[ParsedOutput]], whole: dict[str, list[Timing]], best: float
 ) -> list[Line]:
-    theirs = _of(told, "mlflow", "taken") if "mlflow" in told else []
+    theirs = _of(results, "mlflow", "taken") if "mlflow" in results else []
     commands = [one.total for one in whole.get("mlflow", [])]
     command = f"`mlw history list --where '{CONDITION}'`, a command"
     return [
-        _beside(peer, f"runs with `{CONDITION}`, a call", _of(told, "search", "taken"), theirs),
-        _beside(peer, "the 10 runs of the best accuracy, a call", _of(told, "best", "taken"), [best] if theirs else []),
+        _beside(peer, f"runs with `{CONDITION}`, a call", _of(results, "search", "taken"), theirs),
+        _beside(
+            peer, "the 10 runs of the best accuracy, a call", _of(results, "best", "taken"), [best] if theirs else []
+        ),
         _beside(peer, command, [one.total for one in whole["mlw"]], commands),
     ]
 

@@ -1,4 +1,4 @@
-"""The Workbench in the browser: how soon it is there, and how it bears much data; beside MLflow's own pages."""
+"""The Workbench in the browser: startup time and behavior with large data, compared with MLflow's pages."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from timing import Contestant, take_turns
 
 RUNS = 100_000
 LINES = 10_000_000
-LINE = 100  # bytes of a line of the log: a gigabyte in all
+LINE = 100  # bytes per line of the log: a gigabyte in total
 METRICS = 100
 POINTS = 100_000
-FIRST_AIM = 2.5  # seconds from typing `mlw ui` to a page that can be used
+FIRST_AIM = 2.5  # seconds from typing `mlw ui` to a usable page
 READY_AIM = 1.0
-FRAME_AIM = 0.1  # seconds without a new picture: what people take for a stall
-ROWS_AIM = 2000  # elements that a log may have in the page at once
+FRAME_AIM = 0.1  # seconds without a new frame that people perceive as a stall
+ROWS_AIM = 2000  # maximum number of elements of a log in the page
 
-_ROW = ".ag-row a[href*='/runs/']"  # both of us use the same grid
+_ROW = ".ag-row a[href*='/runs/']"  # both tools use the same grid
 _LOG_LINE = ".mlw-log-line"
-_CHART = ".mlw-chart[aria-label*='least ']"  # it says so once its points are drawn
+_CHART = ".mlw-chart[aria-label*='least ']"  # the label is set after the points are drawn
 _THEIR_CHART = "svg.main-svg"
 _USABLE = "window.did_handshake === true && document.querySelector('h1') !== null"
 _THEIR_USABLE = "document.querySelector('a[href*=\"experiments\"]') !== null"
 _SHOWN_AT = """([place, near]) => [...document.querySelectorAll(".ag-row")].some(row =>
     Math.abs(row.getAttribute("row-index") - place) < near && row.innerText.trim().length > 10)"""
-# Rows of a run and its points, copied in the store: its interface takes some 100 µs for each.
+# Copies rows in the database of the peer, because its API takes about 100 µs for each point.
 _LOAD_METRICS = """
 import math, sqlite3, sys
 from mlflow.tracking import MlflowClient
@@ -101,7 +101,7 @@ def _theirs(context: Context, peer: peers.Peer, browser: Any, database: str) -> 
 
 
 def _beside(peer: peers.Peer, what: str, ours: list[float], theirs: list[float], aim: float | None = None) -> Line:
-    """Seconds of ours, theirs beside them."""
+    """Return a line that compares the seconds of mlw and of the peer."""
     met = None if aim is None else median(ours) <= aim
     aimed = "" if aim is None else f"≤ {ms(aim)}"
     if not theirs:
@@ -111,7 +111,7 @@ def _beside(peer: peers.Peer, what: str, ours: list[float], theirs: list[float],
 
 
 def _weights(peer: peers.Peer, ours: tuple[Visitor, Any], theirs: tuple[Visitor, Any] | None) -> list[Line]:
-    """What servers and pages hold, once all was looked at."""
+    """Report the memory of servers and pages, and the elements in the pages."""
     found = [(visitor.server.memory, *heap(page)) for visitor, page in (ours, *([theirs] if theirs else []))]
     lines = []
     for number, what in enumerate(("memory of the server, all its processes", "memory of the page's JavaScript")):
@@ -129,7 +129,7 @@ def _stall(what: str, gaps: list[float]) -> Line:
     return Line(what, value, f"{len(gaps)} pictures", "", f"≤ {ms(FRAME_AIM)}", longest <= FRAME_AIM)
 
 
-# -- the first page ------------------------------------------------------------------------------------
+# -- first page ----------------------------------------------------------------------------------------
 
 
 def first_page_section(context: Context) -> Section:
@@ -138,7 +138,7 @@ def first_page_section(context: Context) -> Section:
     context.call(context.mlw(project, "submit", "hello.py"))
     peer, quiet, database = _mlflow(), context.quiet(), str(context.scratch / "first.db")
     with chromium() as browser:
-        kept = browser.new_context()  # has been here before: its cache holds our scripts
+        kept = browser.new_context()  # for repeat visits, with cached scripts
         turns: list[Contestant[dict[str, float]]] = [
             Contestant("again", partial(_first_page, context, project, kept)),
             Contestant("new", lambda: _first_page(context, project, browser.new_context())),
@@ -256,7 +256,7 @@ def _ready(
 
 
 def _sorts(context: Context, page: Any) -> list[float]:
-    """By a click on a head; the other way with each further one."""
+    """Sort by clicking a column header, which reverses the order each time. Return the seconds of each sort."""
     taken = []
     head = page.locator(".ag-header-cell:not([col-id=''])", has_text="Duration").first
     for _ in range(context.slow):
@@ -382,7 +382,7 @@ def _wheel(page: Any) -> None:
 
 
 def _write_points(folder: Path) -> None:
-    """As the in-run library writes them: what a script logs in a step stands together."""
+    """Write as the in-run library does: values logged in one step are adjacent."""
     names = [json.dumps(f"metric-{number:03}") for number in range(METRICS)]
     with open(folder / "1-1", "w", buffering=1 << 20) as file:
         for step in range(POINTS):

@@ -1,4 +1,4 @@
-"""The words of docs/reference that the code does not say; reference_pages.py checks that none is missing or too much."""
+"""Texts of docs/reference that are not in the code; reference_pages.py checks that they match the code exactly."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A session of tests of which nothing stays behind: `python -m tests WORDS` is `pytest WORDS` in namespaces of its own.
+"""Run a test session in its own namespaces: `python -m tests ARGUMENTS` is `pytest ARGUMENTS` without leftovers.
 
-As root on Linux the session gets its own process and mount namespaces. The kernel ends every process in them with
-the session's first process, however that one ends, and mounts go with the last of them. Files go into one folder that
-is removed at the end. What is left although all tests have ended is named, and makes the session fail. After a
-`kill -9` the next session removes the rest.
+As root on Linux the session gets its own process and mount namespaces. When its first process ends, the kernel kills
+every process in them and removes the mounts. Temporary files are in one folder that is removed at the end. Anything
+that remains after the tests is listed and fails the session. After a `kill -9` the next session cleans up.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from tests.machines.memory import IN_MEMORY, is_enough, mount_memory
 
 _NEW_MOUNTS, _NEW_PIDS = 0x00020000, 0x20000000  # CLONE_NEWNS, CLONE_NEWPID
 _END_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-_PATIENCE = 60  # seconds that fixtures get to end what they started, after a signal
+_PATIENCE = 60  # seconds that fixtures have after a signal to stop their processes
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     remove_abandoned()
     before = State.now()
     with SessionFolder() as folder:
-        code = _in_namespaces(folder, words) if _may_isolate() else _pytest(folder, words).wait()
+        code = _in_namespaces(folder, arguments) if _may_isolate() else _pytest(folder, arguments).wait()
     remove_abandoned()
     left = State.now().beyond(before)
     for line in left:
@@ -40,8 +39,8 @@ def _may_isolate() -> bool:
     return sys.platform == "linux" and os.geteuid() == 0
 
 
-def _pytest(folder: Path, words: list[str]) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", "pytest", f"--basetemp={folder}/t", *words]
+def _pytest(folder: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "pytest", f"--basetemp={folder}/t", *arguments]
     return subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(folder)}, preexec_fn=_feel_signals)
 
 
@@ -50,43 +49,43 @@ def _feel_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _in_namespaces(folder: Path, words: list[str]) -> int:
-    """Start the first process of the session and pass signals on to it."""
+def _in_namespaces(folder: Path, arguments: list[str]) -> int:
+    """Start the first process of the session and forward signals to it."""
     ours = os.open("/proc/self/ns/pid", os.O_RDONLY)
     _call("unshare", _NEW_PIDS)
     first = os.fork()
     if first == 0:
         _call("prctl", _END_WITH_PARENT, signal.SIGKILL)
         _call("unshare", _NEW_MOUNTS)
-        os._exit(_first_process(folder, words))
-    _call("setns", ours, _NEW_PIDS)  # else this process could start nothing after the end of the first one
+        os._exit(_first_process(folder, arguments))
+    _call("setns", ours, _NEW_PIDS)  # otherwise this process cannot fork after the first process ends
     os.close(ours)
-    # A terminal sends Ctrl-C to pytest itself, too; `kill` and `make` reach only this process.
+    # Ctrl-C in a terminal also reaches pytest; `kill` and `make` signal only this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os.kill(first, signal.SIGTERM))
     return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
 
 
-def _call(name: str, *words: int) -> None:
+def _call(name: str, *arguments: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(*words) != 0:
+    if getattr(libc, name)(*arguments) != 0:
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
-def _first_process(folder: Path, words: list[str]) -> int:
-    """Process 1 of the namespace: pytest, orphans taken over, and at last whatever is still there."""
+def _first_process(folder: Path, arguments: list[str]) -> int:
+    """Run pytest as process 1 of the namespace: reap orphans, and report what remains after the tests."""
     for argv in (["mount", "--make-rprivate", "/"], ["mount", "-t", "proc", "proc", "/proc"]):
         subprocess.run(argv, check=True)
     if is_enough():
         mount_memory(folder)
-        lock(folder)  # sessions that tests start look at it, too
+        lock(folder)  # the mount hides the locked folder, and nested sessions remove folders without a lock
         os.environ[IN_MEMORY] = "1"
     before = State.inside()
-    process = _pytest(folder, words)
+    process = _pytest(folder, arguments)
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        process.send_signal(signal.SIGINT)  # fixtures end what they started
+        process.send_signal(signal.SIGINT)  # pytest then runs the teardown of fixtures
         signal.alarm(_PATIENCE)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The archives that an index would get, built from this tree as a maintainer builds them."""
+"""Build the sdist and the wheel from this tree, as a maintainer does for a release."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 UV = Path(sys.executable).with_name("uv")
-# The machine's own certificates: a proxy before the package index may have one of those.
+# Trust the system's certificates, because a proxy in front of the package index may use one of them.
 SETTINGS = {**os.environ, "UV_SYSTEM_CERTS": "1"}
-# With what the dev extra has installed: no index is needed.
+# Uses the packages of the dev extra, so no index is needed.
 WORDS = ("build", "-q", "--offline", "--no-build-isolation", "--python", sys.executable)
 
 
@@ -20,7 +20,7 @@ WORDS = ("build", "-q", "--offline", "--no-build-isolation", "--python", sys.exe
 class Archives:
     sdist: Path
     wheel: Path
-    again: Path  # the wheel that is built from the sdist alone
+    again: Path  # the wheel that is built from the sdist
 
 
 def build_wheel(place: Path, source: Path = REPOSITORY) -> Path:
@@ -34,5 +34,5 @@ def build_all(place: Path) -> Archives:
 
 def _build(kind: str, source: Path, place: Path, name: str) -> Path:
     subprocess.run([UV, *WORDS, kind, "--out-dir", place, source], check=True)
-    (made,) = place.glob(name)
-    return made
+    (archive,) = place.glob(name)
+    return archive

@@ -1,4 +1,4 @@
-"""What all tests share: a user with an own home, and the command line as a user calls it."""
+"""Fixtures that all tests share: a user with a separate home, and the command line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mlworkbench.testing.user import MLW
 from mlworkbench.testing.user import PYTHON as REAL_PYTHON
 from tests.fork_server import Forked, end_forked, is_forkable, run_forked, start_forked
 
-# A machine that does other things, too, is slow now and then: that says nothing of the code.
+# No deadlines: a busy machine can be slow without any defect in the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: what we start must feel Ctrl-C
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # child processes must receive Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest_plugins = ["tests.evidence", "tests.costs", "tests.machines.plugin", "tests.machines.spark"]
 __all__ = ["MLW", "REAL_PYTHON", "Done", "Process", "User", "end_processes", "need"]
@@ -33,38 +33,40 @@ Process = subprocess.Popen[bytes] | Forked
 
 
 def pytest_collection() -> None:
-    gc.disable()  # what is collected stays until the end
+    gc.disable()  # nothing can be freed: collected tests stay in memory until the end
 
 
 def pytest_collection_finish() -> None:
     gc.enable()
-    gc.freeze()  # else every full collection looks at thousands of tests that nobody lets go
+    gc.freeze()  # otherwise every full garbage collection scans thousands of collected tests
 
 
 class User(InstalledUser):
     """A user whose commands are forks of a process that has imported mlw."""
 
-    installed = False  # whether every command is the installed program, and none a fork
+    installed = False  # True: run the installed program for every command instead of a fork
 
-    def mlw(self, *words: str, cwd: Path | None = None, env: dict[str, str] | None = None, **more: Any) -> Done:
-        """The command to its end: a fork, or the installed program where the start of Python matters."""
+    def mlw(self, *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, **more: Any) -> Done:
+        """Run a command to completion, as a fork or as the installed program where Python startup matters."""
         place, variables = cwd or self.home, {**self.env, **(env or {})}
         stdin, timeout = more.pop("stdin", subprocess.DEVNULL), more.pop("timeout", 120)
         if not more and not self.installed and is_forkable(variables):
-            return Done(*run_forked(MLW, words, place, variables, stdin, timeout))
-        return super().mlw(*words, cwd=cwd, env=env, stdin=stdin, timeout=timeout, **more)
+            return Done(*run_forked(MLW, arguments, place, variables, stdin, timeout))
+        return super().mlw(*arguments, cwd=cwd, env=env, stdin=stdin, timeout=timeout, **more)
 
-    def start(self, *words: str, cwd: Path, env: dict[str, str] | None = None, **more: Any) -> Process:
+    def start(self, *arguments: str, cwd: Path, env: dict[str, str] | None = None, **more: Any) -> Process:
         variables = {**self.env, **(env or {})}
         streams = {name: more.pop(name, subprocess.PIPE) for name in ("stdout", "stderr")}
         if not more and not self.installed and is_forkable(variables):
-            return start_forked(MLW, words, cwd, variables, stdin=subprocess.DEVNULL, **streams)
-        return subprocess.Popen([str(MLW), *words], cwd=cwd, env=variables, stdin=subprocess.DEVNULL, **streams, **more)
+            return start_forked(MLW, arguments, cwd, variables, stdin=subprocess.DEVNULL, **streams)
+        return subprocess.Popen(
+            [str(MLW), *arguments], cwd=cwd, env=variables, stdin=subprocess.DEVNULL, **streams, **more
+        )
 
 
 @pytest.fixture(autouse=True)
 def _installed_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of marked tests: those about the start itself, and the stories that a user would follow."""
+    """Use the installed program in marked tests: tests of startup, and complete user stories."""
     if request.node.get_closest_marker("installed"):
         monkeypatch.setattr(User, "installed", True)
 
@@ -77,16 +79,16 @@ def user(tmp_path: Path) -> Iterator[User]:
 
 
 def end_processes(store: Path) -> None:
-    """No test leaves a process behind: those that know the store by their environment or command line."""
+    """Kill every process whose environment or command line contains the store."""
     end_forked(str(store))
     processes.end_processes(store)
 
 
 def need(program: str) -> str:
-    """A program that the test cannot do without. On CI it must be there."""
-    found = shutil.which(program)
-    if found is None:
+    """Return the path of a program. If it is not installed, skip the test, or fail on CI."""
+    path = shutil.which(program)
+    if path is None:
         if os.environ.get("CI") == "true":
             pytest.fail(f"{program} is not installed")
         pytest.skip(f"{program} is not installed")
-    return found
+    return path

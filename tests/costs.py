@@ -1,7 +1,7 @@
-"""`--costs FILE`: what each test costs, in seconds of the processor with all processes that it started, and of time.
+"""Record the cost of each test with `--costs FILE`: CPU seconds of all its processes, and elapsed time.
 
-Each test process gets a control group, which its children inherit (`python -m tests` removes it); engines and
-containers have groups of their own.
+Each test process gets a control group, which its children inherit (`python -m tests` removes it). Engines and
+containers have separate groups.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machines.place import Place
+from tests.machines.sandbox import Sandbox
 
 _V1, _V2 = Path("/sys/fs/cgroup/cpuacct"), Path("/sys/fs/cgroup")
 
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Costs:
-    """Of the tests of this process."""
+    """pytest plugin that measures the tests of this process."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -46,15 +46,15 @@ class Costs:
             file.write(f"{item.nodeid}\t{self._used() - processor:.3f}\t{time.monotonic() - clock:.3f}\n")
 
     def _used(self) -> float:
-        groups = [self._group, *(self._group.parent / cgroup for cgroup in Place.groups)]
+        groups = [self._group, *(self._group.parent / cgroup for cgroup in Sandbox.groups)]
         return sum(map(_seconds, groups))
 
 
 def _seconds(group: Path) -> float:
-    """Of a group and those below it. One that nothing runs in yet is not there."""
+    """Return the CPU seconds of a group and its subgroups, or 0 if the group does not exist yet."""
     if (group / "cpuacct.usage").exists():
         return int((group / "cpuacct.usage").read_text()) / 1e9
     if (group / "cpu.stat").exists():
-        words = (group / "cpu.stat").read_text().split()
-        return int(words[words.index("usage_usec") + 1]) / 1e6
+        fields = (group / "cpu.stat").read_text().split()
+        return int(fields[fields.index("usage_usec") + 1]) / 1e6
     return 0.0

@@ -1,8 +1,8 @@
-"""What a failed test leaves for whoever asks why: one folder below build/evidence, whose path is printed.
+"""Evidence of failed tests: one folder below build/evidence per failure, whose path is printed.
 
-It has the small files of the test's own folder (logs of servers, records of runs, pictures of pages), and what each
-`Witness` knows: a machine, an engine or a browser calls `witnesses.add(self)` when it is made, and
-`witnesses.discard(self)` when it is closed.
+It contains the small files of the test's folder (server logs, run records, screenshots), and the files of each
+`Witness`. Machines, engines, and browsers call `witnesses.add(self)` when they are created and
+`witnesses.discard(self)` when they are closed.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from typing import Protocol
 import pytest
 
 EVIDENCE = Path(__file__).parents[1] / "build" / "evidence"
-MOST_BYTES = 1 << 20  # of one file: its end
-MOST_FILES = 500  # of one folder
+MOST_BYTES = 1 << 20  # maximum size of a copied file; of a longer log, the end is copied
+MOST_FILES = 500  # maximum number of files per folder
 TELLING = ("*.log", "*.txt", "*.json", "*.jsonl", "failed.*")
 
 
 class Witness(Protocol):
     def keep(self, folder: Path) -> None:
-        """Write what it knows into this folder, which is its own."""
+        """Write evidence into this folder, which is reserved for the witness."""
 
 
 witnesses: set[Witness] = set()
 
 
 def copy_end(source: Path, folder: Path) -> None:
-    """The last part of a log."""
+    """Copy the last part of a log."""
     with source.open("rb") as file:
         file.seek(max(0, source.stat().st_size - MOST_BYTES))
         (folder / source.name).write_bytes(file.read())
 
 
 def copy_telling(source: Path, folder: Path) -> None:
-    """Small files below it that a person would read, with their paths."""
-    found = (path for pattern in TELLING for path in source.rglob(pattern))
-    for _, path in zip(range(MOST_FILES), found, strict=False):
+    """Copy small diagnostic files from below a folder, and keep their relative paths."""
+    paths = (path for pattern in TELLING for path in source.rglob(pattern))
+    for _, path in zip(range(MOST_FILES), paths, strict=False):
         if path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_BYTES:
             target = folder / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -65,11 +65,11 @@ def _collect(test: str, own_folder: Path | None) -> Path:
     folder.mkdir(parents=True)
     if own_folder:
         copy_telling(own_folder, folder / "test")
-    for number, witness in enumerate(sorted(witnesses, key=lambda one: type(one).__name__)):
-        own = folder / f"{type(witness).__name__.lower()}-{number}"
-        own.mkdir()
+    for number, witness in enumerate(sorted(witnesses, key=lambda item: type(item).__name__)):
+        destination = folder / f"{type(witness).__name__.lower()}-{number}"
+        destination.mkdir()
         try:
-            witness.keep(own)
-        except Exception:  # noqa: BLE001 - it may be what failed; the others still tell what they know
-            (own / "could-not-be-kept.txt").write_text(traceback.format_exc())
+            witness.keep(destination)
+        except Exception:  # noqa: BLE001 - a witness may have failed; the others still write evidence
+            (destination / "could-not-be-kept.txt").write_text(traceback.format_exc())
     return folder

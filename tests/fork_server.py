@@ -1,7 +1,7 @@
-"""`mlw` commands as forks of a process that has imported it: real processes, without the start of a Python each.
+"""`mlw` commands as forks of a process that has already imported mlw: real processes without Python startup.
 
-The server is this file, run as a program. It forks one process per command, which waits for the command and reports
-its exit status; a command that was killed is reported like any other.
+The server is this file, run as a program. It forks one monitor process per command. The monitor waits for the command
+and reports its exit status, even if the command was killed.
 """
 
 from __future__ import annotations
@@ -23,39 +23,41 @@ from pathlib import Path
 from typing import IO, Any
 
 _ROOT = Path(__file__).resolve().parents[1]
-_LENGTH = 8  # bytes of a number in a message
+_LENGTH = 8  # size of a number in a message, in bytes
 _NOT_IMPORTED = (
     *("mlworkbench.__main__", "mlworkbench.start", "mlworkbench.remote", "mlworkbench.samples"),
-    "mlworkbench.testing",  # no command imports it, nor pytest
+    "mlworkbench.testing",  # no command imports this package
 )
 _UI = "mlworkbench.ui"
 _LANG = "C.UTF-8"
-_AT_START = ("PYTHON", "LD_", "LC_", "MALLOC_", "FAKETIME", "_MLW_COMPLETE")  # a Python reads them when it starts
-_LATER = {"PYTHON_KEYRING_BACKEND"}  # read by the keyring package, which the server does not import
+_AT_START = ("PYTHON", "LD_", "LC_", "MALLOC_", "FAKETIME", "_MLW_COMPLETE")  # have an effect at startup
+_LATER = {"PYTHON_KEYRING_BACKEND"}  # read later, by the keyring package, which the server does not import
 
 
 Stream = int | IO[Any]
 
 
 class ForkServer:
-    """The server of this test process. ``ui``: it has imported the browser workbench, too."""
+    """The fork server of this test process. ``ui``: whether the server also imports the UI."""
 
     def __init__(self, program: Path, env: dict[str, str], *, ui: bool = False) -> None:
         self._control, theirs = socket.socketpair()
-        words = [sys.executable, __file__, str(theirs.fileno()), str(program), "ui" if ui else "cli"]
+        command = [sys.executable, __file__, str(theirs.fileno()), str(program), "ui" if ui else "cli"]
         self._process = subprocess.Popen(
-            words, env=env, cwd="/", pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            command, env=env, cwd="/", pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
         theirs.close()
 
-    def start(self, words: tuple[str, ...], cwd: Path, env: dict[str, str], streams: tuple[int, int, int]) -> Forked:
+    def start(
+        self, arguments: tuple[str, ...], cwd: Path, env: dict[str, str], streams: tuple[int, int, int]
+    ) -> Forked:
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._control, [b"+"], [theirs.fileno()])
-        request = json.dumps({"words": words, "cwd": str(cwd), "env": env}).encode("utf-8", "surrogateescape")
+        request = json.dumps({"words": arguments, "cwd": str(cwd), "env": env}).encode("utf-8", "surrogateescape")
         socket.send_fds(ours, [len(request).to_bytes(_LENGTH, "big")], streams)
         ours.sendall(request)
-        return Forked(ours, words, env)
+        return Forked(ours, arguments, env)
 
     def stop(self) -> None:
         self._control.close()
@@ -63,10 +65,10 @@ class ForkServer:
 
 
 class Forked:
-    """A command that the server started: what tests use of subprocess.Popen."""
+    """A command that the server started, with the parts of subprocess.Popen that tests use."""
 
-    def __init__(self, connection: socket.socket, words: tuple[str, ...], env: dict[str, str]) -> None:
-        self.args = words
+    def __init__(self, connection: socket.socket, arguments: tuple[str, ...], env: dict[str, str]) -> None:
+        self.args = arguments
         self.env = env
         self.returncode: int | None = None
         self.stdout: IO[bytes] | None = None
@@ -97,7 +99,7 @@ class Forked:
         return code
 
     def end(self) -> None:
-        """Kill it if it still runs, and let go of its pipes."""
+        """Kill the command if it is running, and close its pipes."""
         self.kill()
         self.wait(60)
         for stream in (self.stdout, self.stderr):
@@ -124,7 +126,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[bytes, bytes]:
-        """All that it writes, and its end. After a timeout, call it again or kill the process."""
+        """Wait for the command and return its output. After a timeout, kill the process; its output is lost."""
         end = None if timeout is None else time.monotonic() + timeout
         texts = [b"", b""]
         readers = []
@@ -145,24 +147,24 @@ _started: list[Forked] = []
 
 
 def forked(mark: str) -> list[Forked]:
-    """Those with the mark in their variables, which their process does not show."""
-    return [one for one in list(_started) if any(mark in value for value in one.env.values())]
+    """Return the commands whose variables contain the mark. /proc does not show the variables of a fork."""
+    return [command for command in list(_started) if any(mark in value for value in command.env.values())]
 
 
 def end_forked(mark: str) -> None:
-    for one in forked(mark):
-        _started.remove(one)
-        one.end()
+    for command in forked(mark):
+        _started.remove(command)
+        command.end()
 
 
 def is_forkable(env: dict[str, str]) -> bool:
-    """Whether these variables change nothing about how a Python starts."""
+    """Return whether a fork can run with these variables: none of them affects the startup of Python."""
     return env.get("LANG") == _LANG and not any(name.startswith(_AT_START) for name in {*env} - _LATER)
 
 
 def start_forked(
     program: Path,
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     cwd: Path,
     env: dict[str, str],
     *,
@@ -170,7 +172,7 @@ def start_forked(
     stdout: Stream,
     stderr: Stream,
 ) -> Forked:
-    """As subprocess.Popen, for these words of mlw."""
+    """Start mlw with these arguments, like subprocess.Popen."""
     pipes: list[IO[bytes] | None] = []
     fds, ours = [], []
     for stream, mode in ((stdin, os.O_RDONLY), (stdout, os.O_WRONLY), (stderr, os.O_WRONLY)):
@@ -188,7 +190,7 @@ def start_forked(
         else:
             fds.append(stream if isinstance(stream, int) else stream.fileno())
     try:
-        process = _server(program, ui=words[:1] == ("ui",)).start(words, cwd, env, (fds[0], fds[1], fds[2]))
+        process = _server(program, ui=arguments[:1] == ("ui",)).start(arguments, cwd, env, (fds[0], fds[1], fds[2]))
     finally:
         for fd in ours:
             os.close(fd)
@@ -197,10 +199,10 @@ def start_forked(
 
 
 def run_forked(
-    program: Path, words: tuple[str, ...], cwd: Path, env: dict[str, str], stdin: Stream, timeout: float
+    program: Path, arguments: tuple[str, ...], cwd: Path, env: dict[str, str], stdin: Stream, timeout: float
 ) -> tuple[int, bytes, bytes]:
-    """Exit code, stdout and stderr of a command."""
-    process = start_forked(program, words, cwd, env, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    """Run a command and return its exit code, stdout, and stderr."""
+    process = start_forked(program, arguments, cwd, env, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         output = process.communicate(timeout)
     except BaseException:
@@ -222,15 +224,15 @@ def _read(stream: IO[bytes], texts: list[bytes], index: int) -> None:
         texts[index] = stream.read()
 
 
-# -- the server ------------------------------------------------------------------------------------------------------
+# -- server process --------------------------------------------------------------------------------------------------
 
 
 def _serve(control: socket.socket, program: str, ui: bool) -> dict[str, Any] | None:
-    """Fork for each connection. Returns in a command's process only, with its request."""
+    """Fork for each connection. Return the request in each command's process, and None when the server stops."""
     _import_all(ui)
     gc.collect()
-    gc.freeze()  # a collection in a command would copy every page that holds an object
-    sys.path[0] = os.path.dirname(program)  # as for the installed program
+    gc.freeze()  # a garbage collection in a command would copy every page that contains an object
+    sys.path[0] = os.path.dirname(program)  # as in the installed program
     while True:
         message, ancillary, _, _ = control.recvmsg(1, socket.CMSG_LEN(4))
         if not message:
@@ -244,7 +246,7 @@ def _serve(control: socket.socket, program: str, ui: bool) -> dict[str, Any] | N
 
 
 def _command(connection: socket.socket, program: str) -> dict[str, Any]:
-    """Fork once more: this process waits, and returns in the new one."""
+    """Fork the command's process, and return the request in it. The calling process waits and never returns."""
     size, ancillary, _, _ = connection.recvmsg(_LENGTH, socket.CMSG_LEN(12))
     streams = _fds(ancillary)
     request = json.loads(_exactly(connection, int.from_bytes(size, "big")).decode("utf-8", "surrogateescape"))
@@ -252,7 +254,7 @@ def _command(connection: socket.socket, program: str) -> dict[str, Any]:
     if pid:
         for fd in streams:
             os.close(fd)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the group of processes is for the command
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the process group is for the command
         connection.sendall(pid.to_bytes(_LENGTH, "big"))
         status = os.waitpid(pid, 0)[1]
         connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(_LENGTH, "big", signed=True))
@@ -265,10 +267,10 @@ def _command(connection: socket.socket, program: str) -> dict[str, Any]:
 
 
 def _fds(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    found = array.array("i")
+    descriptors = array.array("i")
     for _, _, data in ancillary:
-        found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    return list(found)
+        descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return list(descriptors)
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -276,7 +278,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         piece = connection.recv(size - len(data))
         if not piece:
-            os._exit(1)  # the test process is gone
+            os._exit(1)  # the test process has ended
         data += piece
     return data
 
@@ -290,14 +292,14 @@ def _reap() -> None:
 
 
 def _import_all(ui: bool) -> None:
-    """All that commands may import, so that none does; but for what changes how a command ends."""
+    """Import all modules that commands may need, except ``_NOT_IMPORTED`` and, without ``ui``, the UI."""
     import mlworkbench
 
     source = Path(mlworkbench.__file__).parent
     skipped = _NOT_IMPORTED if ui else (*_NOT_IMPORTED, _UI)
     for path in sorted(source.rglob("*.py")):
-        words = path.relative_to(source.parent).with_suffix("").parts
-        name = ".".join(words).removesuffix(".__init__")
+        parts = path.relative_to(source.parent).with_suffix("").parts
+        name = ".".join(parts).removesuffix(".__init__")
         if not name.startswith(skipped):
             importlib.import_module(name)
     assert ui or not {"rattler", "nicegui"} & {*sys.modules}, "see cli/main.py"
@@ -313,12 +315,13 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """End as an interpreter does, but let go of the memory at once: taking down all that was imported is most of the
-    work of a short command. Returns if the output cannot be written, which is for the interpreter to report."""
+    """Exit like an interpreter, but without unloading all modules, which takes most of the time of a short command.
+    Return if the output cannot be written, so that the interpreter reports the error.
+    """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for connection in sys.modules["apsw"].connections():
-        connection.close()  # else SQLite leaves its journal to the next process
+        connection.close()  # otherwise the next process has to recover SQLite's journal
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:

@@ -1,4 +1,4 @@
-"""Every Python on this machine, so that what travels is tested on each. A fresh machine has one."""
+"""All Python interpreters on this machine, so that tests can run remote code on each of them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 
 @lru_cache
 def interpreters() -> dict[tuple[int, int], str]:
-    """Version → path, one for each minor version; the running one is always there."""
+    """Map versions to paths, one per minor version, always including the running one."""
     places = [Path(home).glob("*/bin/python") for home in _homes()]
-    found = {}
-    paths = [*(str(one) for place in places for one in place), *_on_path(), sys.executable]
+    versions = {}
+    paths = [*(str(candidate) for place in places for candidate in place), *_on_path(), sys.executable]
     for path in dict.fromkeys(os.path.realpath(path) for path in paths):
         version = _version(path)
         if version:
-            found[version] = path
-    return dict(sorted(found.items()))
+            versions[version] = path
+    return dict(sorted(versions.items()))
 
 
 def _homes() -> list[str]:
@@ -38,14 +38,14 @@ def _version(path: str) -> tuple[int, int] | None:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    words = re.match(r"Python (\d+)\.(\d+)", done.stdout)
-    return (int(words.group(1)), int(words.group(2))) if words else None
+    match = re.match(r"Python (\d+)\.(\d+)", done.stdout)
+    return (int(match.group(1)), int(match.group(2))) if match else None
 
 
 def oldest_and_newest(oldest: tuple[int, int]) -> list[tuple[tuple[int, int], str]]:
-    """Of those from a version up: enough where no difference is known between the others."""
-    found = from_version(oldest)
-    return sorted({found[0], found[-1]})
+    """Return the oldest supported and the newest interpreter, for tests that need not run on all versions."""
+    versions = from_version(oldest)
+    return sorted({versions[0], versions[-1]})
 
 
 def from_version(oldest: tuple[int, int]) -> list[tuple[tuple[int, int], str]]:

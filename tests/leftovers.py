@@ -1,4 +1,4 @@
-"""What a session of tests could leave on this computer: processes, mounts, interfaces, groups, accounts, files."""
+"""Leftovers of test sessions: processes, mounts, network interfaces, control groups, accounts, files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tests.machines.place import is_taken, sweep_abandoned
+from tests.machines.sandbox import clean_up_abandoned, is_in_use
 
 _FOLDERS = Path("/tmp")
-_PREFIX = "mlwt-"  # short: sockets in it have names of at most 107 bytes
-_ALONE = "MLW_TESTS_ALONE"  # set where nothing else works on this computer: then every new file counts
-_GRACE = 10  # seconds in which helpers of a test process notice its end
+_PREFIX = "mlwt-"  # short, because socket paths are limited to 107 bytes
+_ALONE = "MLW_TESTS_ALONE"  # set on dedicated computers, where any new file is a leftover
+_GRACE = 10  # seconds for helper processes to notice that their test process has ended
 
 
 class SessionFolder:
-    """The temporary folder of one session, locked as long as it lives."""
+    """The temporary folder of a session, locked until the session ends."""
 
     def __enter__(self) -> Path:
         self.path = _FOLDERS / f"{_PREFIX}{os.getpid()}"
@@ -34,21 +34,21 @@ class SessionFolder:
 
 
 def lock(folder: Path) -> int:
-    """Show other sessions that the folder is in use, until the descriptor is closed."""
+    """Lock the folder against other sessions until the descriptor is closed."""
     descriptor = os.open(folder, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
 
 
 def remove_abandoned() -> None:
-    """What sessions left that were killed: their folders, machines and engines."""
+    """Remove folders, machines, and engines of killed sessions."""
     for folder in _FOLDERS.glob(f"{_PREFIX}*"):
         if folder.is_dir() and not _is_locked(folder):
             _remove(folder)
     if os.geteuid() == 0:
-        sweep_abandoned()
+        clean_up_abandoned()
     for group in Path("/sys/fs").glob("cgroup/**/mlw-costs-*"):
-        with contextlib.suppress(OSError):  # another session is in it
+        with contextlib.suppress(OSError):  # in use by another session
             group.rmdir()
 
 
@@ -64,7 +64,7 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Also what a test made read-only or immovable by its modes."""
+    """Remove a folder, even if a test removed permissions from its subfolders."""
     for path, names, _ in os.walk(folder):
         for name in names:
             inner = os.path.join(path, name)
@@ -75,7 +75,7 @@ def _remove(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class State:
-    """Names of things of each kind, at one moment."""
+    """The names of all resources of each kind at one moment."""
 
     processes: frozenset[str] = frozenset()
     mounts: frozenset[str] = frozenset()
@@ -86,13 +86,13 @@ class State:
 
     @classmethod
     def inside(cls) -> State:
-        """Of the session's own namespaces."""
+        """Take a snapshot of the session's own namespaces."""
         points = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
         return cls(processes=frozenset(_processes()), mounts=frozenset(points))
 
     @classmethod
     def now(cls) -> State:
-        """Of the computer, where other sessions may be at work: their names are known by the locks that they hold."""
+        """Take a snapshot of the computer. Resources of other active sessions are identified by their locks."""
         return cls(
             interfaces=frozenset(_free(Path("/sys/class/net").glob("mlw*"), "mlw")),
             groups=frozenset(_free(Path("/sys/fs").glob("cgroup/**/mlw-machines-*"), "mlw-machines-")),
@@ -101,7 +101,7 @@ class State:
         )
 
     def beyond(self, before: State) -> list[str]:
-        """Lines for what there is now and was not then."""
+        """Return a line for each new resource."""
         return [
             f"{field.name}: {name}"
             for field in fields(self)
@@ -123,9 +123,9 @@ def _processes() -> Iterator[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if words:  # else it has ended and only waits to be taken note of
-                    yield f"{words[:200]} ({entry.name})"
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if command:  # otherwise it is a zombie that waits to be reaped
+                    yield f"{command[:200]} ({entry.name})"
             except OSError:
                 continue
 
@@ -133,7 +133,7 @@ def _processes() -> Iterator[str]:
 def _free(paths: Iterator[Path], prefix: str) -> Iterator[str]:
     for path in paths:
         number = path.name.removeprefix(prefix)
-        if number.isdigit() and not is_taken(int(number)):
+        if number.isdigit() and not is_in_use(int(number)):
             yield str(path)
 
 
@@ -143,7 +143,7 @@ def _lines(*files: str) -> Iterator[str]:
 
 
 def _files() -> Iterator[str]:
-    """Where nothing else works, all that is new was made by the tests."""
+    """Yield the files that tests could leave. Used on dedicated computers, where no other program creates files."""
     home = Path.home()
     for folder in (_FOLDERS, Path("/var/tmp"), Path("/dev/shm"), Path("/run"), home, home / ".cache", home / ".config"):
         if folder.is_dir():

@@ -1,4 +1,4 @@
-"""The shape of the code: import direction, budgets, borders. Read it as the summary of ARCHITECTURE.md."""
+"""Architecture rules: import direction, size limits, and boundaries. See ARCHITECTURE.md."""
 
 from __future__ import annotations
 
@@ -9,90 +9,116 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "mlworkbench"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if "samples" not in path.parts)
 
-# A module may import from its own layer's folder and from layers further down.
+# A module may import from its own layer and from lower layers.
 LAYERS = [
-    {"testing"},  # for tests of plugins; nothing of the product imports it
+    {"testing"},  # for tests of plugins; the product does not import it
     {"cli", "__main__", "start"},
     {"ui"},
     {"runs"},
     {"report"},
     {
-        *("attach", "submission", "resubmit", "prepare", "follow", "run_observer", "inferred_state"),
-        *("refresh", "fetch", "import_runs"),
-        *("export", "laptop"),
+        *("attach", "submission", "resubmit", "environment_builds", "follow", "run_observer", "inferred_state"),
+        *("refresh_runs", "fetch_outputs", "import_runs"),
+        *("export", "doctor"),
     },
     {"plan", "request"},
-    {"sweep"},
+    {"sweep_axes", "metric_goal"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},
     {"hosts"},
-    {"registry", "secret", "attachments", "client_identity", "consents", "settings", "explain"},
+    {"registry", "secret_sources", "attachments", "client_identity", "container_consents", "user_settings", "explain"},
     {"paths", "model"},
     {"failure"},
-    {"errors", "version", "isolation", "typed"},
+    {"errors", "version", "isolation", "dataclass_check", "sanitize"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
-# The last stop of a program, where anything may arrive; places where whatever happens, the user's run must get its
-# start or its ending told; the browser's door, and what keeps its pages fresh.
+# Modules that may catch all exceptions: entry points of programs, code that must always report the start or the end of
+# a run, the access control of the UI, and the refresh of its pages.
 BROAD = {
     "cli/main.py",
-    "remote/background.py",
+    "remote/background_process.py",
     "remote/companions/group.py",
-    "remote/environments/rattle.py",
+    "remote/environments/conda_install.py",
     "remote/launcher.py",
     "remote/resources/resource.py",
     "remote/supervisor.py",
     "remote/starters/starter.py",
-    "ui/gate.py",
-    "ui/live.py",
+    "ui/auth_middleware.py",
+    "ui/sync.py",
 }
-# May call json.loads: scripts that run without our modules; our own index and data files; loops over metric lines,
-# which are the hot path and catch RecursionError themselves. All others call remote.shared.untrusted.parse_json.
+# Modules that may call json.loads: scripts that run without our modules, readers of our own index and data files, and
+# loops over metric lines, which must be fast and catch RecursionError. All others call untrusted_json.parse_json.
 PLAIN_JSON = {
-    "remote/shared/untrusted.py",
-    *("remote/__main__.py", "remote/environments/rattle.py"),
+    "remote/shared/untrusted_json.py",
+    *("remote/__main__.py", "remote/environments/conda_install.py"),
     "remote/environments/interpreter_facts.py",
     *("history/rows.py", "history/migrate.py"),
-    *("config/gallery.py", "environments/sources.py", "environments/pinned_tools.py", "environments/conda.py"),
-    *("history/reading.py", "history/series/lines.py"),
+    *(
+        "config/gallery.py",
+        "environments/source_builds.py",
+        "environments/pinned_tools.py",
+        "environments/conda_solve.py",
+    ),
+    *("history/journal_parsing.py", "history/series/metric_lines.py"),
 }
-# Words that are also names of compute types, and where they mean something else. No other module may contain them:
-# what there is to know about a type is in its row (targets/types.py).
+# Modules that contain the name of a compute type with another meaning. All other modules must not contain such names,
+# because the properties of a type are in its definition (targets/types.py).
 OTHER_MEANINGS = {
     # The compute target and the run configuration `local`, which every new project has.
-    **dict.fromkeys(("attach/attach.py", "cli/doctor_gpu.py", "cli/project.py", "config/project.py"), {"local"}),
-    **dict.fromkeys(("submission.py", "ui/answers/prompt.py", "ui/parts/runbar.py"), {"local"}),
+    **dict.fromkeys(
+        ("attach/attach_machine.py", "cli/doctor_gpu.py", "cli/project.py", "config/project_folder.py"), {"local"}
+    ),
+    **dict.fromkeys(("submission.py", "ui/queries/shell_prompt.py", "ui/components/run_bar.py"), {"local"}),
     # The container engine, and findings about it.
-    **dict.fromkeys(("hosts/facts.py", "laptop/judge.py", "preflight/finding.py", "targets/check.py"), {"docker"}),
-    **dict.fromkeys(("targets/container.py", "targets/ground.py", "ui/pages/targets/card.py"), {"docker"}),
+    **dict.fromkeys(
+        ("hosts/host_facts.py", "doctor/diagnosis_rules.py", "preflight/finding.py", "targets/machine_check.py"),
+        {"docker"},
+    ),
+    **dict.fromkeys(
+        ("targets/container_plan.py", "targets/target_facts.py", "ui/pages/targets/target_card.py"), {"docker"}
+    ),
     # The key `cluster` of May 2017, Spark's deploy mode, and Spark's master.
     **dict.fromkeys(
-        ("config/compute_keys.py", "config/files.py", "config/schema.py", "preflight/spark.py"), {"cluster"}
+        ("config/compute_keys.py", "config/config_files.py", "config/json_schema.py", "preflight/spark_rules.py"),
+        {"cluster"},
     ),
     "frameworks/pyspark.py": {"cluster", "local"},
-    # The folder of the code that travels, the name of this machine in messages, and a label of outputs.
-    "hosts/local.py": {"local", "remote"},
-    **dict.fromkeys(("hosts/ssh.py", "ui/pages/run/outputs.py"), {"remote"}),
-    # All of the above: what travels never sees a compute type.
+    # The folder of remote code, the name of this machine in messages, and a label of outputs.
+    "hosts/local_host.py": {"local", "remote"},
+    **dict.fromkeys(("hosts/ssh_host.py", "ui/pages/run/outputs.py"), {"remote"}),
+    # All of the above: remote code never sees a compute type.
     "remote": {"cluster", "docker", "local", "remote"},
 }
-# Modules that name a row instead of asking for the type of a target: the files of May 2017, which had no types; runs
-# of scripts that nobody submitted; the defaults of a Target and of tests of plugins.
+# Modules that refer to one type instead of the type of a target: for files of May 2017, which had no types, for runs
+# of scripts that were not submitted, and for the defaults of Target and of plugin tests.
 NAMED_ROWS = {
-    "config/files.py": {"CLUSTER", "REMOTEDOCKER"},
-    "history/outside.py": {"LOCAL"},
+    "config/config_files.py": {"CLUSTER", "REMOTEDOCKER"},
+    "history/untracked_runs.py": {"LOCAL"},
     "targets/target.py": {"LOCAL"},
     "testing/inputs.py": {"LOCAL"},
 }
 
 
-# Client modules that run code of targets: this machine is the target, too, or the same rule holds on both sides.
+# Client modules that use remote code: this machine is also a target, or the same rule applies on both sides.
 # All others import ``remote.shared`` only.
 TARGET_CODE = {
-    *("hosts/local.py", "laptop/gather.py"),  # this machine as a target; its facts
-    *("runfiles/clean.py", "runfiles/content.py", "runfiles/manifest.py"),  # run folders on this machine
-    *("environments/mirrors.py", "environments/pip.py", "environments/supply.py"),  # packages fetched here, to be sent
-    *("targets/container.py", "targets/gpurequest.py", "targets/consent.py", "attach/purge.py"),  # the same rules
-    *("ui/answers/gpu.py", "runs/run_messages.py"),  # the same texts
+    *("hosts/local_host.py", "doctor/collect.py"),  # this machine as a target, and its facts
+    *(
+        "runfiles/clean_local.py",
+        "runfiles/file_content.py",
+        "runfiles/output_manifest.py",
+    ),  # run folders on this machine
+    *(
+        "environments/mirrors.py",
+        "environments/pip_solve.py",
+        "environments/package_supply.py",
+    ),  # packages downloaded here for upload
+    *(
+        "targets/container_plan.py",
+        "targets/gpu_request_check.py",
+        "targets/consent_check.py",
+        "attach/purge_plan.py",
+    ),  # the same rules on the client and on the target
+    *("ui/queries/gpu_verdict.py", "runs/run_messages.py"),  # texts that are also used on the target
 }
 
 
@@ -106,27 +132,27 @@ def part(path: Path) -> str:
 
 @cache
 def nodes(path: Path) -> list[ast.AST]:
-    """The syntax of a module, the module itself first; read once for all tests."""
+    """Return all syntax nodes of a module, starting with the module; cached for all tests."""
     return list(ast.walk(ast.parse(path.read_text())))
 
 
 @cache
 def imports(path: Path) -> set[str]:
-    """First part, below the package, of every module of ours that is imported; relative ones resolved."""
+    """Return the top-level modules and packages of mlworkbench that a module imports."""
     package = path.relative_to(SOURCE).parent.parts
-    found = set()
+    names = set()
     for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else None
             if base is None:
                 if (node.module or "").split(".")[0] == "mlworkbench":
-                    found.add(((node.module or "") + ".").split(".")[1])
+                    names.add(((node.module or "") + ".").split(".")[1])
                 continue
             whole = [*base, *(node.module.split(".") if node.module else [])]
-            found.update([whole[0]] if whole else [alias.name for alias in node.names])
+            names.update([whole[0]] if whole else [alias.name for alias in node.names])
         elif isinstance(node, ast.Import):
-            found.update(a.name.split(".")[1] for a in node.names if a.name.startswith("mlworkbench."))
-    return found
+            names.update(a.name.split(".")[1] for a in node.names if a.name.startswith("mlworkbench."))
+    return names
 
 
 def layer(which: str) -> int | None:
@@ -138,18 +164,18 @@ def test_every_part_has_its_layer():
     assert parts == set().union(*LAYERS)
 
 
-def test_imports_go_one_way():
+def test_imports_follow_the_layers():
     wrong = []
     for path in MODULES:
-        here = layer(part(path))
-        if here is None:
+        importing = layer(part(path))
+        if importing is None:
             continue
         for other in imports(path) - {"remote", part(path)}:
-            there = layer(other)
+            imported = layer(other)
             if (
-                there is None
-                or there < here
-                or (there == here and LAYERS[here] == {"paths", "model"} and other == "paths")
+                imported is None
+                or imported < importing
+                or (imported == importing and LAYERS[importing] == {"paths", "model"} and other == "paths")
             ):
                 wrong.append(f"{name(path)} imports {other}")
     assert wrong == []
@@ -161,7 +187,7 @@ def test_pytest_is_for_the_testing_package_only():
         for node in nodes(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-            if part(path) != "testing" and any(one.split(".")[0] in ("pytest", "_pytest") for one in names):
+            if part(path) != "testing" and any(module.split(".")[0] in ("pytest", "_pytest") for module in names):
                 wrong.append(name(path))
     assert wrong == []
 
@@ -184,8 +210,8 @@ def test_clients_import_what_is_shared():
         package = path.relative_to(SOURCE).parent.parts
         for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.level:
-                words = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
-                if words[0] == "remote" and words[1:2] not in (["shared"], []) or words == ["remote"]:
+                parts = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
+                if parts[0] == "remote" and parts[1:2] not in (["shared"], []) or parts == ["remote"]:
                     wrong.add(name(path))
     assert wrong == TARGET_CODE
 
@@ -222,20 +248,22 @@ def test_classes_are_narrow():
     for path in MODULES:
         for node in nodes(path):
             if isinstance(node, ast.ClassDef):
-                public = [one.name for one in node.body if isinstance(one, ast.FunctionDef) and one.name[0] != "_"]
+                public = [
+                    member.name for member in node.body if isinstance(member, ast.FunctionDef) and member.name[0] != "_"
+                ]
                 assert len(public) <= 15, f"{name(path)}: {node.name} has {len(public)} public methods"
 
 
-def test_everything_is_caught_in_named_places_only():
-    found = set()
+def test_broad_excepts_are_only_in_listed_places():
+    places = set()
     for path in MODULES:
         for node in nodes(path):
             if isinstance(node, ast.ExceptHandler) and "inrun" not in path.parts:
                 caught = getattr(node.type, "id", None)
-                reraises = any(isinstance(one, ast.Raise) and one.exc is None for one in ast.walk(node))
+                reraises = any(isinstance(child, ast.Raise) and child.exc is None for child in ast.walk(node))
                 if (node.type is None or caught in ("Exception", "BaseException")) and not reraises:
-                    found.add(name(path))
-    assert found <= BROAD
+                    places.add(name(path))
+    assert places <= BROAD
 
 
 TYPES = SOURCE / "targets" / "types.py"
@@ -243,16 +271,16 @@ TYPES = SOURCE / "targets" / "types.py"
 
 @cache
 def rows() -> dict[str, str]:
-    """Row of targets/types.py → name of the compute type."""
-    found = {}
+    """Map definitions in targets/types.py to names of compute types."""
+    types = {}
     for node in nodes(TYPES):
         call = node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
         if call is not None and ast.unparse(call.func) == "ComputeType":
-            found[ast.unparse(node.targets[0])] = ast.literal_eval(call.args[0])
-    return found
+            types[ast.unparse(node.targets[0])] = ast.literal_eval(call.args[0])
+    return types
 
 
-def test_nobody_but_the_table_names_compute_types():
+def test_only_the_type_table_names_compute_types():
     names, words, named = rows(), {}, {}
     assert len(names) >= 5
     for path in set(MODULES) - {TYPES}:
@@ -268,8 +296,8 @@ def test_nobody_but_the_table_names_compute_types():
     assert named == NAMED_ROWS
 
 
-def test_nobody_compares_a_compute_type():
-    """Nor where the word has another meaning, too: ``x.type == "docker"``, ``in``, ``match``, and tables by type."""
+def test_no_code_compares_compute_types():
+    """Search for comparisons of ``….type`` with a type name: ``==``, ``in``, ``match``, lookups, and calls."""
     wrong = []
     for path in MODULES:
         for node in nodes(path):
@@ -277,8 +305,10 @@ def test_nobody_compares_a_compute_type():
                 inside = list(ast.walk(node.subject if isinstance(node, ast.Match) else node))
                 cases = [case.pattern for case in node.cases] if isinstance(node, ast.Match) else []
                 literals = [*inside, *(part for case in cases for part in ast.walk(case))]
-                asks = any(isinstance(one, ast.Attribute) and one.attr == "type" for one in inside)
-                if asks and any(isinstance(one, ast.Constant) and one.value in rows().values() for one in literals):
+                asks = any(isinstance(child, ast.Attribute) and child.attr == "type" for child in inside)
+                if asks and any(
+                    isinstance(child, ast.Constant) and child.value in rows().values() for child in literals
+                ):
                     wrong.append(f"{name(path)}:{node.lineno}: {ast.unparse(node)[:100]}")
     assert wrong == []
 
@@ -300,14 +330,14 @@ def test_every_module_says_what_it_is():
     assert [name(path) for path in MODULES if not ast.get_docstring(nodes(path)[0])] == []
 
 
-def test_there_is_no_drawer():
-    words = {"utils", "util", "common", "helpers", "helper", "core", "manager", "service", "misc"}
-    ours = [path for path in MODULES if "azureml" not in path.parts]  # whose names scripts of the original import
-    assert [name(path) for path in ours if path.stem in words or words & set(path.relative_to(SOURCE).parts)] == []
+def test_no_module_has_a_vague_name():
+    vague = {"utils", "util", "common", "helpers", "helper", "core", "manager", "service", "misc"}
+    ours = [path for path in MODULES if "azureml" not in path.parts]  # old scripts import these modules
+    assert [name(path) for path in ours if path.stem in vague or vague & set(path.relative_to(SOURCE).parts)] == []
 
 
 def test_foreign_json_is_parsed_in_one_place():
-    """It may be nested deeply enough to raise what nobody expects of a parser."""
+    """Only the listed modules call json.loads. Deeply nested JSON raises RecursionError, which parse_json handles."""
     calls = {
         name(path)
         for path in MODULES

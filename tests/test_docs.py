@@ -1,4 +1,4 @@
-"""The documents are true: links lead somewhere, commands exist, lists are complete."""
+"""Checks of the documentation: links resolve, commands exist, lists are complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 import pytest
 
 from mlworkbench import errors
-from mlworkbench.cli.verbs import mlw
+from mlworkbench.cli.command_tree import mlw
 from mlworkbench.plan import INHERITED
 
 ROOT = Path(__file__).parents[1]
@@ -20,9 +20,9 @@ PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SEC
 
 
 def commands(text):
-    """Every `mlw …` in code, as words without options and values."""
-    for found in re.finditer(r"(?:^\$ |`)mlw ((?:[a-z]+(?:-[a-z]+)*[ |`]?)+)", text, re.MULTILINE):
-        yield found.group(1).replace("`", " ").split()
+    """Yield every `mlw …` command in code, as words without options and values."""
+    for match in re.finditer(r"(?:^\$ |`)mlw ((?:[a-z]+(?:-[a-z]+)*[ |`]?)+)", text, re.MULTILINE):
+        yield match.group(1).replace("`", " ").split()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -33,11 +33,11 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_error_code_is_documented():
-    kinds = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.MlwError)]
+    kinds = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.MlwError)]
     text = (ROOT / "docs/reference/machine-readable-output.md").read_text()
     assert [kind.code for kind in kinds if f"\n| `{kind.code}` |" not in text] == []
-    own = [kind for kind in kinds if "code" in vars(kind)]
-    assert len({kind.code for kind in own}) == len(own), "a code names one class"
+    coded = [kind for kind in kinds if "code" in vars(kind)]
+    assert len({kind.code for kind in coded}) == len(coded), "a code names one class"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -64,21 +64,21 @@ def check_options(line, page):
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         command = command.get_command(click.Context(command), rest.pop(0))
         assert command, f"{page}: {line}"
-    known = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts)}
-    known.update(dict.fromkeys(("-h", "--help"), click.Option(["-h"], is_flag=True)))
+    options = {name: parameter for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    options.update(dict.fromkeys(("-h", "--help"), click.Option(["-h"], is_flag=True)))
     while rest:
         word = rest.pop(0)
         if word == "--" or (command.name == "submit" and (word == "-m" or not word.startswith("-"))):
-            break  # the rest is for the script
+            break  # the remaining words are arguments of the script
         if word.startswith("-"):
             option = word.partition("=")[0]
-            assert option in known, f"{page}: {line}: {word}"
-            if not getattr(known[option], "is_flag", False) and "=" not in word and rest:
+            assert option in options, f"{page}: {line}: {word}"
+            if not getattr(options[option], "is_flag", False) and "=" not in word and rest:
                 rest.pop(0)
 
 
 def shown_commands(text):
-    """Lines of blocks and short pieces that are a command of mlw as it is typed."""
+    """Yield the lines of code blocks that are mlw commands."""
     for block in re.findall(r"^ *```(?:console|bash)\n(.*?)```", text, re.MULTILINE | re.DOTALL):
         yield from (line.strip().removeprefix("$ ") for line in block.splitlines() if re.match(r" *(\$ )?mlw ", line))
 
@@ -116,8 +116,8 @@ def test_both_setup_commands_are_in_the_readme():
 
 
 def test_the_picture_in_the_readme_shows_recorded_output():
-    made = runpy.run_path(str(ROOT / "scripts" / "draw-gpu-run"))
-    assert (ROOT / "docs" / "images" / "gpu-run.svg").read_text() == made["draw"](), "run scripts/draw-gpu-run"
+    script = runpy.run_path(str(ROOT / "scripts" / "draw-gpu-run"))
+    assert (ROOT / "docs" / "images" / "gpu-run.svg").read_text() == script["draw"](), "run scripts/draw-gpu-run"
 
 
 def test_the_gpu_verdicts_in_the_tutorial_were_recorded():
@@ -136,7 +136,7 @@ def test_inherited_variables_are_all_documented():
 def test_exit_codes_are_all_documented():
     page = ROOT / "docs" / "reference" / "everyday-commands.md"
     section = page.read_text().split("## Exit codes")[1].split("##")[0]
-    kinds = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.MlwError)]
+    kinds = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.MlwError)]
     for kind in kinds:
         assert str(kind.exit_code) in section, kind
 
@@ -148,13 +148,13 @@ def test_every_command_has_help_and_an_example():
 
 
 def test_examples_can_be_typed():
-    """Words and options of every example exist, and it is one of the command that it stands below."""
+    """Every example uses existing commands and options, and the command that it is listed under."""
     for path, command in walk(mlw, "mlw"):
         for line in command.epilog.removeprefix("Example: ").split(" && "):
             if line.startswith("mlw "):
                 check_options(line, f"{path} --help")
         short = {"mlw logs", "mlw ls", "mlw ps", "mlw show", "mlw cancel", "mlw status", "mlw submit", "mlw"}
-        # Short forms and aliases share the example of the command, and `experiment submit` that of its short form.
+        # Short forms and aliases show the example of the full command; `experiment submit` shows that of `submit`.
         alias = path in short or path.startswith("mlw target") or path == "mlw experiment submit"
         assert alias or command.epilog.startswith(f"Example: {path}"), f"{path}: {command.epilog}"
 

@@ -1,4 +1,4 @@
-"""Failures are data (``Failure``, ``remote/shared/failure.py``). No code reads messages that are for people."""
+"""Failures are data (``Failure``, ``remote/shared/failure.py``). No code parses messages for people."""
 
 from __future__ import annotations
 
@@ -15,45 +15,44 @@ from tests.test_architecture import MODULES, name, nodes
 SEARCHES = {"partition", "rpartition", "split", "rsplit", "startswith", "endswith", "removeprefix", "removesuffix"}
 SEARCHES |= {"find", "rfind", "index", "count"}
 PATTERNS = {"search", "match", "fullmatch", "findall", "finditer", "sub"}
-PROSE = {"message", "hint", "cause", "contact", "detail"}  # attributes that hold text for people
-# What other programs and packages print, where texts of ours have the same words.
+PROSE = {"message", "hint", "cause", "contact", "detail"}  # attributes that contain text for people
+# Output of other programs and packages that contains the same words as our texts.
 FOREIGN = {
     *("permission denied", "Permission denied", "banner line", "timed out"),  # ssh, Docker
     *("cannot connect", "failed to connect"),  # Docker, podman
-    *("No space left on device", "Disk quota exceeded"),  # the system
+    *("No space left on device", "Disk quota exceeded"),  # the operating system
     *("end of stream", "tabs and spaces"),  # PyYAML, Python
     *("out of memory", "too old", "kernel image"),  # CUDA
-    "hint",  # uv: its lines, not ours
-    "mlw completion",  # what the user wrote into a shell's startup file
-    "no kernel",  # the name of a sign in remote/gpus/signs.py
+    "hint",  # in the output of uv
+    "mlw completion",  # text from the user's shell startup file
+    "no kernel",  # the name of a pattern in remote/gpus/log_patterns.py
 }
-# Modules that read what other programs print, from tables that also say what it means.
+# Modules that parse the output of other programs with tables that also contain explanations.
 OTHER_PROGRAMS = {
-    "config/yamlfile.py": "PyYAML",
-    "remote/complaints.py": "Docker and podman",
-    "remote/gpus/signs.py": "frameworks, in the log of a script",
-    "targets/gpucheck.py": "NVML and nvidia-smi; for NVML's codes remote/gpus/nvml.py has the words",
+    "config/yaml_tree.py": "PyYAML",
+    "remote/engine_errors.py": "Docker and podman",
+    "remote/gpus/log_patterns.py": "frameworks, in the log of a script",
+    "remote/gpus/nvidia_smi.py": "nvidia-smi",
 }
-# May read a text of ours.
+# Modules that may parse messages of mlw.
 READERS = {
-    "report/failures.py": "runs that earlier versions ended: their events have a text only",
-    "inferred_state.py": "details that earlier versions stored in the index",
+    "report/failure_report.py": "runs that earlier versions ended: their events have a text only",
 }
 
 
 @cache
 def texts() -> list[tuple[int, str]]:
-    """Every text in the code that may be part of a message, with the identity of its node."""
-    found = []
+    """Return every string in the code that may be part of a message, with the ID of its node."""
+    strings = []
     for path in MODULES:
         documentation = {id(node.body[0].value) for node in nodes(path) if _is_documented(node)}
-        found += [
+        strings += [
             (id(node), node.value)
             for node in nodes(path)
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
             if id(node) not in documentation and " " in node.value.strip()
         ]
-    return found
+    return strings
 
 
 def _is_documented(node: ast.AST) -> bool:
@@ -62,28 +61,28 @@ def _is_documented(node: ast.AST) -> bool:
 
 
 def constants(path: Path) -> dict[str, list[ast.Constant]]:
-    """The texts behind the names of a module: assigned at its top, or what a loop takes out of those."""
-    found: dict[str, list[ast.Constant]] = {}
+    """Map names of a module to their strings: top-level assignments, and loops over them."""
+    strings: dict[str, list[ast.Constant]] = {}
     for node in nodes(path)[0].body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
                 if isinstance(target, ast.Name):
-                    found[target.id] = _texts_in(node.value)
+                    strings[target.id] = _texts_in(node.value)
     for node in nodes(path):
         if isinstance(node, (ast.comprehension, ast.For)):
-            for one in ast.walk(node.target):
-                if isinstance(one, ast.Name) and isinstance(node.iter, ast.Name):
-                    found.setdefault(one.id, found.get(node.iter.id, []))
-    return found
+            for name in ast.walk(node.target):
+                if isinstance(name, ast.Name) and isinstance(node.iter, ast.Name):
+                    strings.setdefault(name.id, strings.get(node.iter.id, []))
+    return strings
 
 
 def _texts_in(node: ast.AST) -> list[ast.Constant]:
-    return [one for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return [child for child in ast.walk(node) if isinstance(child, ast.Constant) and isinstance(child.value, str)]
 
 
 def readings(path: Path) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
-    """Each place that looks for something in a text: the place, what is looked for, and the text."""
+    """Yield each search in a text: the node, the pattern, and the searched text."""
     for node in nodes(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             function = node.func
@@ -97,7 +96,7 @@ def readings(path: Path) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
 
 
 def is_prose(text: ast.AST, caught: set[str]) -> bool:
-    """Whether a text is a message: an attribute of an error or a run, or an exception as text."""
+    """Return whether a text is a message: an attribute of an error or a run, or an exception as text."""
     for node in ast.walk(text):
         if isinstance(node, ast.Attribute) and node.attr in PROSE:
             return True
@@ -106,18 +105,18 @@ def is_prose(text: ast.AST, caught: set[str]) -> bool:
     return False
 
 
-def own_words(wanted: ast.AST, known: dict[str, list[ast.Constant]]) -> list[str]:
-    """The words that are looked for and occur in another text of ours."""
-    literals = _texts_in(wanted)
-    for node in ast.walk(wanted):
+def own_words(pattern: ast.AST, named: dict[str, list[ast.Constant]]) -> list[str]:
+    """Return the parts of a pattern that also occur in a message of mlw."""
+    literals = _texts_in(pattern)
+    for node in ast.walk(pattern):
         if isinstance(node, ast.Name):
-            literals += known.get(node.id, [])
-    words = [one for one in literals if " " in one.value.strip() or "hint" in one.value]
+            literals += named.get(node.id, [])
+    literal_words = [literal for literal in literals if " " in literal.value.strip() or "hint" in literal.value]
     return [
-        one.value
-        for one in words
-        if one.value not in FOREIGN
-        and any(one.value in text and one.value != text and id(one) != at for at, text in texts())
+        literal.value
+        for literal in literal_words
+        if literal.value not in FOREIGN
+        and any(literal.value in text and literal.value != text and id(literal) != at for at, text in texts())
     ]
 
 

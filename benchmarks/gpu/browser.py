@@ -1,9 +1,9 @@
-"""What `mlw ui` tells of a real NVIDIA GPU: its gauges while a training runs, the verdict, the charts. To be run again:
+"""Check the data that `mlw ui` shows for a real NVIDIA GPU: gauges during a training, verdict, and charts. Usage:
 
     python3 benchmarks/gpu/browser.py --out FOLDER --wheels FOLDER
 
-Python must have PyTorch with CUDA; the wheels are those of mlworkbench[ui] (nothing is fetched). Speaks to the server
-as pages do, through its HTTP API. Writes FOLDER/browser.md, and ends with 1 if something was not as it should be.
+Python must have PyTorch with CUDA; the wheels are those of mlworkbench[ui] (nothing is downloaded). Uses the server's
+HTTP API as pages do. Writes FOLDER/browser.md, and exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from prove import Bench  # beside this file
+from prove import Bench  # benchmarks/gpu/prove.py
 
 TRAIN = """
 import time, torch
@@ -44,13 +44,13 @@ class Server:
         bench.prepare()
         (bench.project / "logged.py").write_text(TRAIN)
         begun = time.monotonic()
-        words = [sys.executable, "-m", "mlworkbench", "ui", "--no-browser"]
-        self.process = subprocess.Popen(words, cwd=bench.project, env=bench.env)
+        command = [sys.executable, "-m", "mlworkbench", "ui", "--no-browser"]
+        self.process = subprocess.Popen(command, cwd=bench.project, env=bench.env)
         facts = place / "store" / "ui" / "server.json"
         while not facts.exists():
             time.sleep(0.05)
-        told = json.loads(facts.read_text())
-        self.address, self.token = told["address"], told["token"]
+        connection = json.loads(facts.read_text())
+        self.address, self.token = connection["address"], connection["token"]
         self.key = self.ask("/api/projects")[0]["key"]
         self.ready = time.monotonic() - begun
 
@@ -63,8 +63,8 @@ class Server:
         return json.loads(text) if answer.headers.get_content_type() == "application/json" else text
 
     def gpu(self) -> dict[str, Any]:
-        found = self.ask(f"/api/targets/local/gpus?project={self.key}")
-        return dict(found["gpus"][0])
+        answer = self.ask(f"/api/targets/local/gpus?project={self.key}")
+        return dict(answer["gpus"][0])
 
 
 def prove(server: Server) -> list[str]:
@@ -98,16 +98,16 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--wheels", required=True)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        server = Server(Path(place), asked.wheels)
+        server = Server(Path(place), options.wheels)
         try:
             lines = prove(server)
         finally:
             server.process.terminate()
             server.process.wait(20)
     title = "# `mlw ui` on a machine with an NVIDIA GPU\n\n`benchmarks/gpu/browser.py`.\n\n"
-    (asked.out / "browser.md").write_text(title + "\n".join(lines) + "\n")
+    (options.out / "browser.md").write_text(title + "\n".join(lines) + "\n")
     print("\n".join(lines))
     return int("not" in lines[-1])
 

@@ -1,10 +1,10 @@
-"""All that is promised of GPUs, tried on a machine with a real NVIDIA GPU and PyTorch. One file, to be run again:
+"""Check all GPU features on a machine with a real NVIDIA GPU and PyTorch. Usage:
 
     python3 benchmarks/gpu/prove.py --out FOLDER [--wheels FOLDER] [--only yes,no,…]
 
-Python must have PyTorch with CUDA. Where mlworkbench and what it needs are not installed, --wheels names a folder with
-wheels (nothing is fetched); the package itself is taken from this checkout. Writes FOLDER/prove.json and prove.md,
-and ends with 1 if something was not as it should be.
+Python must have PyTorch with CUDA. If mlworkbench and its dependencies are not installed, --wheels names a folder with
+wheels (nothing is downloaded); the package itself is taken from this checkout. Writes FOLDER/prove.json and prove.md,
+and exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import tomllib
 REPOSITORY = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
 
-# -- the scripts that are run ------------------------------------------------------------------------------------
+# -- scripts -----------------------------------------------------------------------------------------------------
 
 TRAIN = """
 import sys, time, torch
@@ -100,7 +100,7 @@ torch.cuda.synchronize()
 print("up", flush=True)
 sys.stdin.read()
 """
-# A loop whose every batch is timed on demand: large kernels, or many small ones, which feel any delay of the driver.
+# A loop whose batches are timed on demand: large kernels, or many small ones, which are sensitive to driver delays.
 KERNELS = """
 import sys, time, torch
 x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
@@ -123,27 +123,27 @@ for line in sys.stdin:
     torch.cuda.synchronize()
     print(time.perf_counter() - begun, flush=True)
 """
-# The sampler of the supervisor by itself, with the memory and processor time of its process told at the end.
+# Runs only the sampler of the supervisor and prints the memory and CPU time of the process at the end.
 SAMPLER = """
 import json, select, sys, time
 sys.path.insert(0, sys.argv[1])
-from remote.gpus.sampler import Sampler
-from remote.gpus.whose import Owner
+from remote.gpus.gpu_sampler import Sampler
+from remote.gpus.process_owner import Owner
 begun = time.process_time()
 sampler = Sampler(None, Owner("x", "/x", [int(sys.argv[2])]), sys.argv[3])
-sampler.tick(time.monotonic())
+sampler.sample(time.monotonic())
 loaded, first = time.process_time(), time.monotonic()
 print("ready", flush=True)
 looks, on = 0, True
 while True:
-    if select.select([sys.stdin], [], [], sampler.wait(time.monotonic()) if on else None)[0]:
+    if select.select([sys.stdin], [], [], sampler.seconds_until_due(time.monotonic()) if on else None)[0]:
         word = sys.stdin.readline().strip()
         if word not in ("on", "off"):
             break
         on = word == "on"
         print(word, flush=True)
     elif on:
-        looks += sampler.tick(time.monotonic())
+        looks += sampler.sample(time.monotonic())
 used, passed = time.process_time() - loaded, time.monotonic() - first
 summary = sampler.finish()
 size = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS")][0]
@@ -152,11 +152,11 @@ print(json.dumps({"looks": looks, "cpu": used, "seconds": passed, "start": loade
 
 
 class Bench:
-    """A user of this machine, with an empty home; and what was found."""
+    """A user of this machine with an empty home, and the results of the checks."""
 
     def __init__(self, place: Path, wheels: str | None) -> None:
         self.place = place
-        keep = ("MLW_NVML_LIBRARY", "MLW_FAKE_GPUS")  # to try this file where there is no GPU
+        keep = ("MLW_NVML_LIBRARY", "MLW_FAKE_GPUS")  # to try this file without a GPU
         odd = [name for name in os.environ if name.startswith(("MLW_", "CUDA_")) and name not in keep]
         self.env = {name: value for name, value in os.environ.items() if name not in odd}
         for name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):
@@ -165,27 +165,27 @@ class Bench:
         self.scripts_env = dict(self.env)
         site = place / "site"
         if wheels:
-            files = [str(one) for one in Path(wheels).glob("*.whl")]
-            words = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
-            subprocess.run([*words, *files], check=True)
+            files = [str(path) for path in Path(wheels).glob("*.whl")]
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
+            subprocess.run([*command, *files], check=True)
         register(site)
-        # Only for mlw itself: scripts run with the Python as it is.
+        # PYTHONPATH is only for mlw: scripts run without it.
         self.env["PYTHONPATH"] = f"{REPOSITORY / 'src'}:{site}"
         self.project = place / "proof"
         self.rows: list[dict[str, Any]] = []
         self.data: dict[str, Any] = {}
         self.minute = 70.0
 
-    def mlw(self, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self._command(words), timeout=300, **self._settings(env))
+    def mlw(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self._command(arguments), timeout=300, **self._settings(env))
 
-    def start(self, *words: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         settings = self._settings(env)
         settings.pop("capture_output")
-        return subprocess.Popen(self._command(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings)
+        return subprocess.Popen(self._command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings)
 
-    def _command(self, words: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-c", "from mlworkbench.cli.main import main; main()", *words]
+    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+        return [sys.executable, "-c", "from mlworkbench.cli.main import main; main()", *arguments]
 
     def _settings(self, env: dict[str, str] | None) -> dict[str, Any]:
         folder = self.project if self.project.exists() else self.place
@@ -207,17 +207,17 @@ class Bench:
         for name, text in scripts.items():
             (self.project / f"{name}.py").write_text(text)
 
-    def submit(self, *words: str, env: dict[str, str] | None = None) -> dict[str, Any]:
-        """A run to its end: what was said, and its record."""
+    def submit(self, *arguments: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+        """Submit a run, wait for its end, and return its record with the output."""
         begun = time.time()
-        done = self.mlw("submit", "-c", "local", *words, env=env)
+        done = self.mlw("submit", "-c", "local", *arguments, env=env)
         return self.record(done.stdout, done.stderr, time.time() - begun)
 
     def record(self, out: str, err: str, seconds: float) -> dict[str, Any]:
-        found = re.search(r"RunId: +(\S+)", err)
-        assert found, f"no run: {out}\n{err}"
-        info = self.mlw("history", "info", found[1], "-o", "json")
-        return {"run": found[1], "said": err, "log": out[-2000:], "seconds": seconds, **json.loads(info.stdout)}
+        match = re.search(r"RunId: +(\S+)", err)
+        assert match, f"no run: {out}\n{err}"
+        info = self.mlw("history", "info", match[1], "-o", "json")
+        return {"run": match[1], "said": err, "log": out[-2000:], "seconds": seconds, **json.loads(info.stdout)}
 
     def check(self, what: str, wanted: str, seen: object, well: bool) -> None:
         self.rows.append({"what": what, "wanted": wanted, "seen": str(seen), "well": well})
@@ -228,7 +228,7 @@ class Bench:
 
 
 def register(site: Path) -> None:
-    """What an installation would leave beside the package: the list of its parts."""
+    """Write the metadata and entry points that an installation of the package would create."""
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     place = site / "mlworkbench-0.dist-info"
     place.mkdir(parents=True)
@@ -239,7 +239,7 @@ def register(site: Path) -> None:
     (place / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
-# -- the verdicts ------------------------------------------------------------------------------------------------
+# -- verdicts ----------------------------------------------------------------------------------------------------
 
 
 def verdict(record: dict[str, Any]) -> dict[str, Any]:
@@ -247,14 +247,14 @@ def verdict(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def said(record: dict[str, Any]) -> str:
-    """The closing lines about the GPU."""
+    """Return the lines about the GPU in the output of a run."""
     return " / ".join(
         line.strip() for line in record["said"].splitlines() if line.startswith(("GPU used", "GPU cause", "Remedy"))
     )
 
 
 def yes(bench: Bench) -> None:
-    """A training loop, with nvidia-smi's own figures of the same seconds beside it."""
+    """Run a training loop, and compare its telemetry with nvidia-smi's figures for the same period."""
     with smi_beside() as rows:
         process = bench.start("submit", "-c", "local", "--gpus", "1", "train.py", "30")
         begun = time.time()
@@ -282,7 +282,7 @@ def first_line(record: dict[str, Any]) -> str:
 
 
 def watch_helpers(bench: Bench, process: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    """Supervisor, launcher and observer while the run goes on: memory and processor time, the last seen of each."""
+    """Watch supervisor, launcher, and observer during the run; return the last memory and CPU time of each."""
     found: dict[int, dict[str, Any]] = {}
     ticks = os.sysconf("SC_CLK_TCK")
     until = time.time() + 32
@@ -309,11 +309,11 @@ def watch_helpers(bench: Bench, process: subprocess.Popen[str]) -> list[dict[str
 
 @contextmanager
 def smi_beside() -> Iterator[list[list[str]]]:
-    """nvidia-smi in a loop; rows of: time, utilisation, memory of the device, power, temperature."""
+    """Run nvidia-smi in a loop; rows: time, utilization, device memory, power, temperature."""
     rows: list[list[str]] = []
     query = "--query-gpu=utilization.gpu,memory.used,power.draw.average,temperature.gpu"
-    words = ["nvidia-smi", query, "--format=csv,noheader,nounits", "-lms", "1000"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits", "-lms", "1000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def read() -> None:
         assert process.stdout
@@ -331,7 +331,7 @@ def smi_beside() -> Iterator[list[list[str]]]:
 
 
 def compare(bench: Bench, record: dict[str, Any], rows: list[list[str]]) -> None:
-    """Our samples beside nvidia-smi's of the same seconds, from when both saw work to when one no longer did."""
+    """Compare the samples with those of nvidia-smi, for the period in which the GPU is busy."""
     lines = [json.loads(line) for line in (bench.folder(record["run"]) / "gpu.jsonl").read_text().splitlines()]
     started = json.loads((bench.folder(record["run"]) / "started.json").read_text())["time"]
     ours = [(started + line["t"], line["gpus"][0]) for line in lines if "lost" not in line["gpus"][0]]
@@ -386,13 +386,13 @@ def no(bench: Bench) -> None:
 def context_only(bench: Bench) -> None:
     record = bench.submit("--gpus", "1", "context.py", "15", env={"MLW_GPU_PATIENCE": "5"})
     bench.data["context"] = record
-    found = verdict(record)
-    cause = (found.get("diagnosis") or {}).get("cause", "")
+    result = verdict(record)
+    cause = (result.get("diagnosis") or {}).get("cause", "")
     bench.check(
         "a context and no kernels",
         "GPU used: no, and why",
         said(record),
-        found.get("used") == "no" and bool(cause),
+        result.get("used") == "no" and bool(cause),
     )
 
 
@@ -411,8 +411,8 @@ def input_bound(bench: Bench) -> None:
 def out_of_memory(bench: Bench) -> None:
     record = bench.submit("--gpus", "1", "oom.py")
     bench.data["out of memory"] = record
-    found = verdict(record)
-    cause = (found.get("diagnosis") or {}).get("cause", "")
+    result = verdict(record)
+    cause = (result.get("diagnosis") or {}).get("cause", "")
     bench.check(
         "out of GPU memory",
         "failed, told with the peak",
@@ -422,15 +422,15 @@ def out_of_memory(bench: Bench) -> None:
 
 
 def failed_early(bench: Bench) -> None:
-    """A script that fails before it reaches the GPU, started where the user has set CUDA_VISIBLE_DEVICES."""
+    """Run a script that fails before it uses the GPU, with CUDA_VISIBLE_DEVICES set by the user."""
     record = bench.submit("--gpus", "1", "early.py", env={"CUDA_VISIBLE_DEVICES": "7"})
     bench.data["failed early"] = record
-    found = verdict(record).get("diagnosis") or {}
+    diagnosis = verdict(record).get("diagnosis") or {}
     bench.check(
         "a script that fails before it uses the GPU",
         "the cause is the failure; no remedy",
         said(record),
-        "failed before it used the GPU" in found.get("cause", "") and not found.get("remedy"),
+        "failed before it used the GPU" in diagnosis.get("cause", "") and not diagnosis.get("remedy"),
     )
     notes = [line for line in record["said"].splitlines() if "CUDA_VISIBLE_DEVICES" in line]
     bench.check("CUDA_VISIBLE_DEVICES of the user is replaced", "one line", " / ".join(notes), len(notes) == 1)
@@ -438,23 +438,23 @@ def failed_early(bench: Bench) -> None:
 
 def warning(bench: Bench) -> None:
     record = bench.submit("--gpus", "1", "processor.py", "15", env={"MLW_GPU_PATIENCE": "5"})
-    words = [line for line in record["said"].splitlines() if "has not opened" in line]
+    lines = [line for line in record["said"].splitlines() if "has not opened" in line]
     bench.check(
         "a live warning while a run leaves its GPU alone",
         "one line",
-        " / ".join(words) or record["said"][-300:],
-        bool(words),
+        " / ".join(lines) or record["said"][-300:],
+        bool(lines),
     )
 
 
 def standing(bench: Bench, run: str) -> str:
-    """The line of `mlw ps` about a run."""
+    """Return the line of `mlw ps` about a run."""
     lines = bench.mlw("ps").stdout.splitlines()
     return next((" ".join(line.split()) for line in lines if line.startswith(run)), "it is not among what runs")
 
 
 def queued(bench: Bench) -> None:
-    """Two runs want one GPU: the second waits, and starts by itself with no client connected."""
+    """Two runs request one GPU: the second waits, and starts by itself without a connected client."""
     runs = [bench.mlw("submit", "--detach", "-c", "local", "--gpus", "1", "train.py", "8") for _ in range(2)]
     names = [re.search(r"RunId: +(\S+)", one.stderr)[1] for one in runs]  # type: ignore[index]
     time.sleep(3)
@@ -475,7 +475,7 @@ def queued(bench: Bench) -> None:
 
 
 def foreign(bench: Bench) -> None:
-    """Somebody else computes on the GPU: a run that asks for it waits, and `mlw gpus` says who it is."""
+    """Another process computes on the GPU: a run that requests it waits, and `mlw gpus` shows the process."""
     command = [sys.executable, "-c", FOREIGN]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=bench.scripts_env)
     assert process.stdin and process.stdout
@@ -511,21 +511,23 @@ def doctor(bench: Bench) -> None:
     done = bench.mlw("doctor", "gpu", "-o", "json")
     rows = json.loads(done.stdout)
     bench.data["doctor"] = rows
-    words = "; ".join(f"{row['what']}: {row['found']}" for row in rows)
-    bench.check("mlw doctor gpu", "each link is well", words, done.returncode == 0)
+    text = "; ".join(f"{row['what']}: {row['found']}" for row in rows)
+    bench.check("mlw doctor gpu", "each link is well", text, done.returncode == 0)
     shown = bench.mlw("computetarget", "show", "local")
     line = next((line for line in shown.stdout.splitlines() if line.startswith("GPU 0")), "")
     bench.check("computetarget show", "the GPU", " ".join(line.split()), "GPU-" in line)
 
 
-# -- the cost ----------------------------------------------------------------------------------------------------
+# -- cost --------------------------------------------------------------------------------------------------------
 
 
-class Talker:
-    """A process that says ready and then answers line by line."""
+class InteractiveProcess:
+    """A process that prints "ready" and then responds to each input line with a line."""
 
-    def __init__(self, *words: str, env: dict[str, str]) -> None:
-        self.process = subprocess.Popen(list(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    def __init__(self, *command: str, env: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        )
         assert self.process.stdout
         line = self.process.stdout.readline()
         assert line.strip() == "ready", line
@@ -546,19 +548,19 @@ class Talker:
 
 
 def travelling(bench: Bench) -> str:
-    """The folder that holds `remote` as it is on a target."""
+    """Return the installed bundle, which contains `remote` as on a target."""
     return str(next((bench.place / "store" / "lib").iterdir()))
 
 
-def sampler(bench: Bench, pid: int) -> Talker:
+def sampler(bench: Bench, pid: int) -> InteractiveProcess:
     python = getattr(sys, "_base_executable", None) or sys.executable
-    words = (python, "-I", "-S", "-c", SAMPLER, travelling(bench), str(pid), str(bench.place / "gpu.jsonl"))
-    return Talker(*words, env=bench.env)
+    command = (python, "-I", "-S", "-c", SAMPLER, travelling(bench), str(pid), str(bench.place / "gpu.jsonl"))
+    return InteractiveProcess(*command, env=bench.env)
 
 
 def cost(bench: Bench) -> None:
-    """The sampler beside a loaded GPU for a minute: its processor time and memory."""
-    loop = Talker(sys.executable, "-c", KERNELS, env=bench.scripts_env)
+    """Run the sampler beside a loaded GPU for a minute, and check its CPU time and memory."""
+    loop = InteractiveProcess(sys.executable, "-c", KERNELS, env=bench.scripts_env)
     stop = threading.Event()
 
     def work() -> None:
@@ -570,26 +572,26 @@ def cost(bench: Bench) -> None:
     try:
         watch = sampler(bench, loop.process.pid)
         time.sleep(bench.minute)
-        found = json.loads(watch.ask("end"))
+        usage = json.loads(watch.ask("end"))
     finally:
         stop.set()
         worker.join(30)
         loop.end()
-    bench.data["sampler"] = found
-    share = found["cpu"] / found["seconds"]
-    each = f"{found['cpu'] / found['looks'] * 1000:.2f} ms each of {found['looks']} looks in {found['seconds']:.0f} s"
+    bench.data["sampler"] = usage
+    share = usage["cpu"] / usage["seconds"]
+    each = f"{usage['cpu'] / usage['looks'] * 1000:.2f} ms each of {usage['looks']} looks in {usage['seconds']:.0f} s"
     bench.check(
         "processor time of sampling", "≤ 0.1 % of a core per GPU", f"{share * 100:.3f} %; {each}", share <= 0.001
     )
     bench.check(
-        "memory of the sampling process, NVML in it", "≤ 45 MB", f"{found['rss'] / 1000:.1f} MB", found["rss"] <= 45_000
+        "memory of the sampling process, NVML in it", "≤ 45 MB", f"{usage['rss'] / 1000:.1f} MB", usage["rss"] <= 45_000
     )
-    bench.check("once, at its start", "told", f"{found['start'] * 1000:.0f} ms of a processor", True)
+    bench.check("once, at its start", "told", f"{usage['start'] * 1000:.0f} ms of a processor", True)
 
 
 def overhead(bench: Bench, pairs: int = 12) -> None:
-    """The same kernel loop with and without sampling, turn by turn; which comes first changes each time."""
-    loop = Talker(sys.executable, "-c", KERNELS, env=bench.scripts_env)
+    """Run the same kernel loop with and without sampling, alternating which comes first."""
+    loop = InteractiveProcess(sys.executable, "-c", KERNELS, env=bench.scripts_env)
     watch = sampler(bench, loop.process.pid)
     loop.ask("large")
     for kind in ("large", "small"):
@@ -612,7 +614,7 @@ def overhead(bench: Bench, pairs: int = 12) -> None:
     loop.end()
 
 
-# -- the whole ---------------------------------------------------------------------------------------------------
+# -- all checks --------------------------------------------------------------------------------------------------
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "doctor": doctor,
@@ -631,12 +633,12 @@ PARTS: dict[str, Callable[[Bench], None]] = {
 
 
 def main() -> int:
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--out", required=True)
-    words.add_argument("--wheels")
-    words.add_argument("--only", default=",".join(PARTS))
-    words.add_argument("--limit", type=int, default=560, help="seconds after which it ends, with what it has")
-    given = words.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--wheels")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--limit", type=int, default=560, help="seconds after which it ends, with what it has")
+    given = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="mlw-prove-"))
     bench = Bench(place, given.wheels)
     begun = time.time()
@@ -655,7 +657,7 @@ def main() -> int:
             print(f"== {name} ({time.time() - begun:.0f} s)", flush=True)
             try:
                 PARTS[name](bench)
-            except Exception as error:  # noqa: BLE001 - one part must not hide the others
+            except Exception as error:  # noqa: BLE001 - the other checks still run
                 bench.check(name, "no exception", f"{type(error).__name__}: {error}", False)
                 print(traceback.format_exc()[-1500:], flush=True)
             write(bench, Path(given.out), time.time() - begun)

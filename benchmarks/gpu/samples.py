@@ -1,10 +1,10 @@
-"""The samples' GPU run configurations on a machine with a real NVIDIA GPU and PyTorch. To be run again:
+"""Run the samples' GPU run configurations on a machine with a real NVIDIA GPU and PyTorch. Usage:
 
     python3 benchmarks/gpu/samples.py --out FOLDER --wheels FOLDER [--data FOLDER]
 
-Nothing is fetched: the wheels are those of mlworkbench, matplotlib and numpy, and scripts run with this very Python, so
-that of the framework samples the one with PyTorch is tried. --data: a folder with the four files of MNIST, for a run
-with all of it. Writes FOLDER/samples.md, and ends with 1 if something was not as it should be.
+Nothing is downloaded: the wheels are those of mlworkbench, matplotlib, and numpy. Scripts run with the current Python,
+so only the PyTorch sample of the framework samples is tested. --data: a folder with the four MNIST files, for a run
+with the full data set. Writes FOLDER/samples.md, and exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from prove import Bench  # beside this file
+from prove import Bench  # benchmarks/gpu/prove.py
 
 OWN = "userManagedEnvironment: true\npythonLocation: {python}\n"
 
 
 def create(bench: Bench, name: str) -> None:
-    """A project of this sample, whose local target runs scripts with our Python: no package can be fetched here."""
+    """Create a project from a sample. Its local target uses the current Python, because nothing can be downloaded."""
     bench.project = bench.place
     done = bench.mlw("project", "create", "--name", name, "--template", name)
     assert done.returncode == 0, done.stderr
@@ -31,10 +31,10 @@ def create(bench: Bench, name: str) -> None:
     compute.write_text(f"{text}\n{OWN.format(python=sys.executable)}")
 
 
-def run(bench: Bench, *words: str, env: dict[str, str] | None = None) -> tuple[dict[str, Any], list[str]]:
-    done = bench.mlw("submit", "-c", "local-gpu", *words, env=env)
+def run(bench: Bench, *arguments: str, env: dict[str, str] | None = None) -> tuple[dict[str, Any], list[str]]:
+    done = bench.mlw("submit", "-c", "local-gpu", *arguments, env=env)
     record = bench.record(done.stdout, done.stderr, 0.0)
-    typed = f"$ mlw submit -c local-gpu {' '.join(words)}"
+    typed = f"$ mlw submit -c local-gpu {' '.join(arguments)}"
     told = ("GPU", "Remedy", "Status", "Metrics", "Outputs")
     summary = [line for line in done.stderr.splitlines() if line.startswith(told)]
     return record, ["```text", typed, *done.stdout.splitlines(), *summary, "```", ""]
@@ -50,7 +50,7 @@ def prove(bench: Bench, data: Path | None) -> tuple[list[str], bool]:
     lines = ["## gpu-check", "", *lines]
     sound = used(record)
     create(bench, "mnist-pytorch")
-    variables = {"PYTHONPATH": bench.env["PYTHONPATH"].rpartition(":")[2]}  # matplotlib, where this Python has none
+    variables = {"PYTHONPATH": bench.env["PYTHONPATH"].rpartition(":")[2]}  # contains matplotlib
     words = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     record, told = run(bench, *words, "train.py", "--epochs", "30")
     lines += ["## mnist-pytorch, the subset", "", *told]
@@ -68,13 +68,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--wheels", required=True)
     parser.add_argument("--data", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        lines, sound = prove(Bench(Path(place), asked.wheels), asked.data and asked.data.resolve())
+        lines, sound = prove(Bench(Path(place), options.wheels), options.data and options.data.resolve())
         lines = [line.replace(place, "…") for line in lines]
     lines.append("Everything was as it should be." if sound else "**Something was not as it should be.**")
     title = "# Samples on a machine with an NVIDIA GPU\n\n`benchmarks/gpu/samples.py`.\n\n"
-    (asked.out / "samples.md").write_text(title + "\n".join(lines) + "\n")
+    (options.out / "samples.md").write_text(title + "\n".join(lines) + "\n")
     print("\n".join(lines))
     return int(not sound)
 

@@ -1,9 +1,9 @@
-"""What logging every step costs a real training on a real GPU. One file, to be run again:
+"""Cost of logging every step of a real training on a real GPU. Usage:
 
     python3 benchmarks/gpu/training.py --out FOLDER
 
 Python must have PyTorch with CUDA; the in-run library is taken from this checkout. Steps with and without a log call
-alternate in blocks, so that both see the same machine. Writes FOLDER/training.md and training.json.
+alternate in blocks, so that both run under the same conditions. Writes FOLDER/training.md and training.json.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any
 
 LIBRARY = Path(__file__).resolve().parents[2] / "src/mlworkbench/remote/inrun"
 AIM = 0.001
-BLOCKS = 40  # of each kind
-SECONDS = 1.0  # of one block
+BLOCKS = 40  # blocks with, and as many without, log calls
+SECONDS = 1.0  # duration of a block
 
 
 def main() -> int:
@@ -38,14 +38,14 @@ def main() -> int:
         sys.path.insert(0, str(LIBRARY))
         torch = importlib.import_module("torch")
 
-        found = [measured(name, size, torch) for name, size in (("small", 512), ("usual", 2048))]
+        results = [measured(name, size, torch) for name, size in (("small", 512), ("usual", 2048))]
         written = sum(len(path.read_bytes()) for path in Path(folder, "metrics").iterdir())
     facts = {
         "gpu": torch.cuda.get_device_name(0),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "written": written,
-        "trainings": found,
+        "trainings": results,
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "training.json").write_text(json.dumps(facts, indent=1))
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def trainer(size: int, torch: Any) -> Callable[[], float]:
-    """A transformer's step: forward, backward, AdamW; the loss is read, as whoever logs it does."""
+    """Return a function that runs a transformer step (forward, backward, AdamW) and returns the loss."""
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(size, 16, 4 * size, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 6).cuda().to(torch.bfloat16)
@@ -73,7 +73,7 @@ def trainer(size: int, torch: Any) -> Callable[[], float]:
 
 
 def measured(name: str, size: int, torch: Any) -> dict[str, Any]:
-    library = importlib.import_module("mlworkbench")  # the in-run one
+    library = importlib.import_module("mlworkbench")  # the in-run library
     log, flush = library.log, library.flush
 
     step = trainer(size, torch)
@@ -90,7 +90,7 @@ def measured(name: str, size: int, torch: Any) -> dict[str, Any]:
     before = writers_time()
     number = 0
     for block in range(2 * BLOCKS):
-        logs = block % 2 == (block // 2) % 2  # first one, then the other, and the other way round
+        logs = block % 2 == (block // 2) % 2  # alternate the order in each pair of blocks
         torch.cuda.synchronize()
         begun = time.perf_counter()
         for _ in range(many):
@@ -105,7 +105,7 @@ def measured(name: str, size: int, torch: Any) -> dict[str, Any]:
         flush()
     ratios = [with_log / without for with_log, without in zip(times[True], times[False], strict=True)]
     centre = statistics.median(ratios)
-    error = 1.253 * statistics.stdev(ratios) / len(ratios) ** 0.5  # of a median
+    error = 1.253 * statistics.stdev(ratios) / len(ratios) ** 0.5  # standard error of the median
     bare, call = statistics.median(times[False]), statistics.mean(calls)
     writing = (writers_time() - before) / len(calls)
     return {
@@ -121,7 +121,7 @@ def measured(name: str, size: int, torch: Any) -> dict[str, Any]:
 
 
 def writers_time() -> int:
-    """Nanoseconds of processor that the library's thread has used."""
+    """Return the CPU nanoseconds that the library's thread has used."""
     threads = [one for one in threading.enumerate() if one.name.startswith("mlworkbench")]
     (thread,) = threads
     return int(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0])
@@ -146,15 +146,15 @@ def table(facts: dict[str, Any]) -> str:
     )
 
 
-def row(one: dict[str, Any]) -> tuple[str, ...]:
+def row(result: dict[str, Any]) -> tuple[str, ...]:
     return (
-        one["name"],
-        f"{one['step_ms']:.2f} ms",
-        f"{one['slowdown'] * 100:+.3f} % ± {one['error'] * 100:.3f}",
-        f"{one['call_us']:.1f} µs",
-        f"{one['writing_us']:.1f} µs",
-        f"{one['share'] * 100:.3f} %",
-        f"under {AIM * 100:g} %: {'met' if one['share'] < AIM else 'missed'}",
+        result["name"],
+        f"{result['step_ms']:.2f} ms",
+        f"{result['slowdown'] * 100:+.3f} % ± {result['error'] * 100:.3f}",
+        f"{result['call_us']:.1f} µs",
+        f"{result['writing_us']:.1f} µs",
+        f"{result['share'] * 100:.3f} %",
+        f"under {AIM * 100:g} %: {'met' if result['share'] < AIM else 'missed'}",
     )
 
 

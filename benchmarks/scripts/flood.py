@@ -1,4 +1,4 @@
-"""Write so many bytes, in lines of 100, as fast as it goes."""
+"""Write a number of bytes in lines of 100, as fast as possible."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Print the time, so often, at such distances."""
+"""Print the time repeatedly, at a fixed interval."""
 
 import sys
 import time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlworkbench.errors import UsageError
-from mlworkbench.frameworks.framework import Made, Setting
+from mlworkbench.frameworks.framework import FrameworkCommand, Setting
 
 PROFILE = "outputs/profile.pstats"  # outputs/ exists before the script starts
 
@@ -11,7 +11,7 @@ PROFILE = "outputs/profile.pstats"  # outputs/ exists before the script starts
 class Profiled:
     """Builds the command and has no side effects: ``--dry-run`` calls it, too."""
 
-    def make(self, setting: Setting) -> Made:
+    def make(self, setting: Setting) -> FrameworkCommand:
         entry = setting.entry
         if entry.kind == "command":
             raise UsageError(
@@ -20,4 +20,4 @@ class Profiled:
             )
         profiler = (setting.python, "-m", "cProfile", "-o", PROFILE)
         target = ("-m", entry.name) if entry.kind == "module" else (entry.name,)
-        return Made((*profiler, *target, *entry.arguments))
+        return FrameworkCommand((*profiler, *target, *entry.arguments))

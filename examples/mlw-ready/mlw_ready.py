@@ -6,10 +6,10 @@ import os
 import posixpath
 from dataclasses import replace
 
-from mlworkbench.environments.existing import own_environment_left
-from mlworkbench.environments.site import Settled, Site
+from mlworkbench.environments.existing import environment_without_mlw
+from mlworkbench.environments.solve_request import EnvironmentRequest, ResolvedEnvironment
 from mlworkbench.errors import ConfigError
-from mlworkbench.hosts.local import LocalHost
+from mlworkbench.hosts.local_host import LocalHost
 from mlworkbench.model import Compute, Interpreter
 from mlworkbench.paths import UserPaths
 from mlworkbench.targets.types import LOCAL
@@ -19,7 +19,7 @@ CUDA = "/opt/cuda-12/lib64"
 
 def cuda_host(compute: Compute, paths: UserPaths) -> LocalHost:
     """This machine, with the CUDA 12 libraries first."""
-    environment = own_environment_left(os.environ)
+    environment = environment_without_mlw(os.environ)
     before = environment.get("LD_LIBRARY_PATH")
     environment["LD_LIBRARY_PATH"] = f"{CUDA}:{before}" if before else CUDA
     return LocalHost(paths.root, environment)
@@ -29,7 +29,7 @@ def cuda_host(compute: Compute, paths: UserPaths) -> LocalHost:
 CUDA12 = replace(LOCAL, name="cuda12", summary="Processes on this machine, with CUDA 12", host=cuda_host)
 
 
-def ready(site: Site) -> Settled:
+def ready(site: EnvironmentRequest) -> ResolvedEnvironment:
     """``EnvironmentPlugin: ready``: use the environment in /opt/envs that READY_ENVIRONMENT names; build nothing."""
     name = site.runconfig.environment_variables.get("READY_ENVIRONMENT")
     if not name or "/" in name:
@@ -41,7 +41,7 @@ def ready(site: Site) -> Settled:
         raise ConfigError("a prebuilt environment can change: the run cannot be repeated exactly")
     prefix = posixpath.join(site.environ.get("READY_ENVIRONMENTS", "/opt/envs"), name)
     python = posixpath.join(prefix, "bin", "python")
-    return Settled(
+    return ResolvedEnvironment(
         lock={"kind": "target", "python": python, "version": None, "ready": name},
         interpreter=Interpreter(python, (0, 0, 0), f"prebuilt environment {name}"),
         path=(posixpath.join(prefix, "bin"),),

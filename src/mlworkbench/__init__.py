@@ -1,8 +1,8 @@
-"""ML Workbench: run your scripts on any machine you can reach, and keep a history worth searching.
+"""ML Workbench: run scripts on any machine you can reach by SSH, and keep a searchable run history.
 
-``log`` and its like are for scripts; ``submit``, ``Request``, ``get_run``, ``History``, and the rest for programs.
-Nothing is loaded before it is asked for. Inside a run, ``mlworkbench`` is the library in ``remote/inrun`` instead: it
-has only what scripts need.
+Scripts use ``log`` and the other ``log_*`` functions. Programs use ``submit``, ``Request``, ``get_run``, ``History``,
+and the other names exported here. Modules are loaded on first use. Inside a run, the library in ``remote/inrun``
+replaces this package; it contains only what scripts need.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import importlib
 
 from .version import __version__
 
-TYPE_CHECKING = False  # as in typing, whose import every command would pay for
+TYPE_CHECKING = False  # the same as typing.TYPE_CHECKING, without the cost of importing typing in every command
 if TYPE_CHECKING:
-    from .config.project import Project, find_project
-    from .history.door import History
+    from .config.project_folder import Project, find_project
+    from .history.history_api import History
     from .model import Entry, Run, RunSpec
     from .paths import user_paths
     from .request import Request, SweepOptions
     from .runs.handle import RunHandle, get_run, submit
 
-_DOOR = {
+_LAZY_IMPORTS = {
     **dict.fromkeys(
         "flush log log_figure log_file log_image log_param log_params log_table log_text run set_tag set_tags".split(),
         "mlworkbench.remote.inrun.mlworkbench",
     ),
-    "Project": "mlworkbench.config.project",
-    "find_project": "mlworkbench.config.project",
-    "History": "mlworkbench.history.door",
+    "Project": "mlworkbench.config.project_folder",
+    "find_project": "mlworkbench.config.project_folder",
+    "History": "mlworkbench.history.history_api",
     "Run": "mlworkbench.model",
     "RunSpec": "mlworkbench.model",
     "Entry": "mlworkbench.model",
@@ -57,6 +57,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _DOOR:
+    if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_DOOR[name]), name)
+    return getattr(importlib.import_module(_LAZY_IMPORTS[name]), name)

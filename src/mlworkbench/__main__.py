@@ -1,4 +1,4 @@
-"""``python -m mlworkbench`` is ``mlw``."""
+"""Run ``mlw`` with ``python -m mlworkbench``."""
 
 from .cli.main import main
 

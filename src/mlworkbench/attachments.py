@@ -1,6 +1,9 @@
-"""What this user attached: one private folder per machine, outside of any project. No secret is in it but a key.
+"""Machines that this user attached: one private folder per machine, outside any project.
 
-targets/<16 hex digits>/   attachment.json  known_hosts  key  key.pub  ssh_config (made from the rest)
+targets/<16 hex digits>/
+    attachment.json  known_hosts  key  key.pub  ssh_config (generated from the others)
+
+The private key is the only secret in the folder.
 """
 
 from __future__ import annotations
@@ -15,41 +18,41 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from .consents import MOUNT, Consent, merge
+from .container_consents import MOUNT, Consent, merge
+from .dataclass_check import has_valid_types
 from .errors import HistoryError
 from .paths import UserPaths
 from .remote.shared import file_lock
-from .remote.shared.tree import NEW, remove
-from .remote.shared.untrusted import parse_json
-from .typed import is_sound
+from .remote.shared.folder_tree import NEW, remove
+from .remote.shared.untrusted_json import parse_json
 
 _NOT_STORED = {"folder", "called"}
-OWN, MADE, FILE = "own", "mlw", "file:"  # kinds of key: the user's as ssh finds them, ours, one in a file
+OWN, MADE, FILE = "own", "mlw", "file:"  # key types: the user's own, chosen by ssh; created by mlw; a specified file
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """One machine, as one user of it."""
+    """A machine and the account that mlw uses on it."""
 
     folder: Path
-    identity: str  # user@host:port as ssh resolved them; private addresses repeat, so `where` adds the way
-    address: str  # as typed: may be an alias of ~/.ssh/config
+    identity: str  # user@host:port as resolved by ssh; not unique for private addresses, see `where`
+    address: str  # as typed; may be an alias in ~/.ssh/config
     username: str
     port: int
     jump: str | None = None
-    default_port: int = 22  # that of ssh's configuration at attach: what a .compute file without a port means
-    default_way: str | None = None  # that of ssh's configuration at attach, for when there is no `jump`
+    default_port: int = 22  # from the ssh configuration at attach; used for a .compute file without a port
+    default_way: str | None = None  # from the ssh configuration at attach; used if `jump` is empty
     key: str = OWN
-    password: bool = False  # it is in the keyring, because the server takes no keys
-    root: str = ""  # ~/.mlw there, spelt out
+    password: bool = False  # the password is in the keyring, because the server accepts no keys
+    root: str = ""  # absolute path of ~/.mlw on the machine
     python: str = ""
     host_key: str = ""  # fingerprint
-    allowed: tuple[Consent, ...] = ()  # what containers may have of the machine
-    places: Mapping[str, str] = field(default_factory=dict)  # its standard folders, and where they led at attach
-    projects: tuple[tuple[str, str], ...] = ()  # (path of the project, name of the target in it)
-    linger: bool = False  # we switched it on
+    allowed: tuple[Consent, ...] = ()  # what containers may access on the machine
+    places: Mapping[str, str] = field(default_factory=dict)  # standard folders, resolved at attach
+    projects: tuple[tuple[str, str], ...] = ()  # (project path, target name in that project)
+    linger: bool = False  # mlw enabled lingering
     facts: Mapping[str, Any] = field(default_factory=dict)
-    called: str = ""  # the target's name in the project of this command; not stored
+    called: str = ""  # target name in the current project; not stored
 
     @property
     def known_hosts(self) -> Path:
@@ -63,8 +66,8 @@ class Attachment:
 
     @property
     def where(self) -> str:
-        """user@host:port and the way: with another jump host the same address is another machine."""
-        return through(self.identity, self.jump or self.default_way)
+        """Return user@host:port and the jump hosts, which together identify a machine."""
+        return with_route(self.identity, self.jump or self.default_way)
 
     @property
     def keyring_name(self) -> str:
@@ -72,58 +75,64 @@ class Attachment:
 
     @property
     def file_port(self) -> int | None:
-        """For a .compute file; left out only where it means the same to everybody."""
+        """Return the port to write to a .compute file, or None if the file can omit it.
+
+        That is only the case if the port is 22 and this user's ssh configuration does not change the default.
+        """
         return None if self.port == self.default_port == 22 else self.port
 
 
-def through(machine: str, way: str | None) -> str:
-    """A machine and the way to it, for messages."""
+def with_route(machine: str, way: str | None) -> str:
+    """Format the machine and the route to it for messages."""
     return f"{machine} through {way}" if way else machine
 
 
 class Attachments:
-    """The folder of all of them."""
+    """Collection of all attachments, stored in one folder."""
 
     def __init__(self, paths: UserPaths) -> None:
         self._folder = paths.home / "targets"
 
     def list(self) -> list[Attachment]:
-        return sorted(self._read_all(), key=lambda one: one.where)
+        return sorted(self._read_all(), key=lambda attachment: attachment.where)
 
     def find(
         self, address: str, username: str | None = None, port: int | None = None, jump: str | None = None
     ) -> Attachment | None:
-        """The machine that a .compute file names. With another port or jump host it would be another machine."""
+        """Return the machine that a .compute file names. The port and jump host must match."""
         fitting = (
-            one
-            for one in self.list()
-            if one.address.lower() == address.lower()
-            and username in (None, one.username)
-            and (port or one.default_port) == one.port
-            and same_way(one.jump, jump)
+            attachment
+            for attachment in self.list()
+            if attachment.address.lower() == address.lower()
+            and username in (None, attachment.username)
+            and (port or attachment.default_port) == attachment.port
+            and same_route(attachment.jump, jump)
         )
         return next(fitting, None)
 
     def of_project(self, root: str, name: str) -> Attachment | None:
-        """The one that a project used under this name, whatever became of its file."""
-        return next((replace(one, called=name) for one in self.list() if (root, name) in one.projects), None)
+        """Return the attachment that a project used under ``name``, even if its file is missing."""
+        return next(
+            (replace(attachment, called=name) for attachment in self.list() if (root, name) in attachment.projects),
+            None,
+        )
 
     def draft(self, identity: str, **more: Any) -> Attachment:
-        """A new one in a folder of its own that does not count yet: `save` or `remove` it."""
+        """Create a draft in its own folder. It has no effect until ``save``. ``remove`` discards it."""
         folder = self._folder / f".draft-{os.urandom(8).hex()}"
-        made = Attachment(folder, identity, **more)
+        attachment = Attachment(folder, identity, **more)
         try:
             folder.mkdir(mode=0o700, parents=True)
             self._folder.chmod(0o700)
             _hold(folder)
-            _write(folder / "draft.json", made)
+            _write(folder / "draft.json", attachment)
         except OSError as error:
             raise _refused(self._folder, error) from error
-        return made
+        return attachment
 
     def dead_drafts(self) -> tuple[Attachment, ...]:
-        """Drafts of commands that were killed; and what such a one had set aside is put back, or removed."""
-        with self._alone():
+        """Return drafts of killed commands; restore or remove the folders they had renamed."""
+        with self._exclusive_lock():
             for old in self._folder.glob(".old-*-*"):
                 place = self._folder / old.name.split("-")[1]
                 if place.exists():
@@ -134,7 +143,7 @@ class Attachments:
         return tuple(_read(folder, "draft.json") or Attachment(folder, "", "", "", 22) for folder in folders)
 
     def save(self, attachment: Attachment) -> Attachment:
-        """Write it down; a draft takes the place of an older attachment of the same machine and user."""
+        """Save the attachment. A draft replaces an older attachment of the same machine and user."""
         place = self._folder / _name(attachment)
         try:
             _write(attachment.folder / "attachment.json", attachment)
@@ -148,22 +157,22 @@ class Attachments:
         for name in ("draft.json", "maker"):
             (draft / name).unlink(missing_ok=True)
         old = self._folder / f".old-{place.name}-{os.urandom(8).hex()}"
-        with self._alone():
+        with self._exclusive_lock():
             try:
                 place.rename(old)
             except FileNotFoundError:
-                pass  # the first of this machine
+                pass  # the machine was not attached before
             draft.rename(place)
         if old.exists():
             remove(str(old))
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody else changes the folder's names meanwhile."""
+    def _exclusive_lock(self) -> Iterator[None]:
+        """Lock the folder while attachments are renamed."""
         try:
             held = os.open(self._folder, os.O_RDONLY)
         except OSError:
-            yield  # nothing is there, or Windows, which opens no folders
+            yield  # the folder does not exist, or this is Windows, which cannot open folders
             return
         try:
             file_lock.wait_for_lock(held)
@@ -174,7 +183,7 @@ class Attachments:
     def remove(self, attachment: Attachment) -> None:
         remove(str(attachment.folder))
         try:
-            self._folder.rmdir()  # if it was the only one
+            self._folder.rmdir()  # fails if other attachments exist
         except OSError:
             pass
 
@@ -184,14 +193,14 @@ class Attachments:
         except OSError:
             return
         for folder in folders:
-            found = _read(folder)
-            if found is not None:
-                yield found
+            attachment = _read(folder)
+            if attachment is not None:
+                yield attachment
 
 
-def same_way(one: str | None, other: str | None) -> bool:
-    """Whether two lists of jump hosts are the same; host names have no case, names of users do."""
-    return _hops(one) == _hops(other)
+def same_route(jump: str | None, other: str | None) -> bool:
+    """Return whether two jump host lists match. Host names are case-insensitive; user names are not."""
+    return _hops(jump) == _hops(other)
 
 
 def _hops(jump: str | None) -> list[tuple[str, str]]:
@@ -200,7 +209,7 @@ def _hops(jump: str | None) -> list[tuple[str, str]]:
 
 
 def _name(attachment: Attachment) -> str:
-    """Of its folder. The same machine by another name or another way is another: each says how ssh gets there."""
+    """Return the attachment's folder name. Each name or route of a machine has its own folder."""
     what = [attachment.identity]
     if attachment.address != attachment.identity.rpartition(":")[0].rpartition("@")[2]:
         what.append(attachment.address.lower())
@@ -209,7 +218,7 @@ def _name(attachment: Attachment) -> str:
     return hashlib.sha256("\0".join(what).encode()).hexdigest()[:16]
 
 
-_held: list[int] = []  # drafts of this process: the kernel lets go of them at its end, whatever the end
+_held: list[int] = []  # drafts of this process; the kernel releases their locks when it exits
 
 
 def _hold(folder: Path) -> None:
@@ -219,11 +228,11 @@ def _hold(folder: Path) -> None:
 
 
 def _is_held(folder: Path) -> bool:
-    """Whether the command that makes it is still at work."""
+    """Return whether the command that created the draft is still running."""
     try:
         handle = os.open(folder / "maker", os.O_RDONLY)
     except OSError:
-        return time.time() - folder.stat().st_mtime < 60  # it is about to be held, or to be put into place
+        return time.time() - folder.stat().st_mtime < 60  # the draft is about to be locked or saved
     try:
         if not file_lock.AVAILABLE:
             return time.time() - os.fstat(handle).st_mtime < 24 * 3600
@@ -235,20 +244,20 @@ def _is_held(folder: Path) -> bool:
 def _read(folder: Path, name: str = "attachment.json") -> Attachment | None:
     try:
         data = parse_json((folder / name).read_bytes())
-        known = {one.name for one in fields(Attachment)} - _NOT_STORED
-        made = {name: value for name, value in data.items() if name in known}
-        old = [Consent(MOUNT, path, "rw") for path in data.get("allowed_mounts", ())]  # as older versions wrote them
-        made["allowed"] = merge(old, [Consent.from_json(one) for one in made.get("allowed", ())])
-        made["projects"] = tuple((path, name) for path, name in made.get("projects", ()))
-        found = Attachment(folder, **made)
-        return found if is_sound(found) else None
+        names = {item.name for item in fields(Attachment)} - _NOT_STORED
+        values = {name: value for name, value in data.items() if name in names}
+        old = [Consent(MOUNT, path, "rw") for path in data.get("allowed_mounts", ())]  # format of older versions
+        values["allowed"] = merge(old, [Consent.from_json(item) for item in values.get("allowed", ())])
+        values["projects"] = tuple((path, name) for path, name in values.get("projects", ()))
+        attachment = Attachment(folder, **values)
+        return attachment if has_valid_types(attachment) else None
     except (OSError, ValueError, TypeError, AttributeError):
-        return None  # a damaged one: the machine has to be attached again
+        return None  # damaged: the machine must be attached again
 
 
 def _write(path: Path, attachment: Attachment) -> None:
-    data = {one.name: getattr(attachment, one.name) for one in fields(Attachment) if one.name not in _NOT_STORED}
-    data["allowed"] = [one.to_json() for one in attachment.allowed]
+    data = {item.name: getattr(attachment, item.name) for item in fields(Attachment) if item.name not in _NOT_STORED}
+    data["allowed"] = [item.to_json() for item in attachment.allowed]
     part = path.with_name(f".{path.name}-{os.urandom(6).hex()}")
     with open(os.open(part, NEW, 0o600), "w", encoding="utf-8") as file:
         json.dump(data, file, indent=1, default=dict)

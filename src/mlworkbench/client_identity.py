@@ -1,4 +1,4 @@
-"""Who this installation is to other machines: a random ID of its data folder, and a name for people."""
+"""Identity of this installation on other machines: a random data folder ID and a display name."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from dataclasses import dataclass
 
 from .paths import UserPaths, user_name
 from .remote.shared import machine
+from .remote.shared.atomic_files import write_once
 from .remote.shared.client_id import CLIENT
-from .remote.shared.files import write_first
-from .remote.shared.untrusted import parse_json
+from .remote.shared.untrusted_json import parse_json
 
 
 @dataclass(frozen=True)
 class Client:
-    """One laptop, or one data folder of it."""
+    """An installation of mlw: a laptop, or one of several data folders on it."""
 
-    id: str  # empty where the data folder is read-only
+    id: str  # empty if the data folder is read-only
     name: str  # user@host
 
     @property
-    def card(self) -> dict[str, str] | None:
-        """What a target records of it."""
+    def registration(self) -> dict[str, str] | None:
+        """Return the data that a target records about the client."""
         return {"id": self.id, "name": self.name} if self.id else None
 
 
 def client_of(paths: UserPaths) -> Client:
-    """The client of this data folder. A copy of the folder on another machine becomes another client."""
-    known = _read(paths)
-    if known is None:
-        known = _make(paths)
+    """Return the client of this data folder. A copy on another machine is a different client."""
+    client_id = _read(paths)
+    if client_id is None:
+        client_id = _make(paths)
     host = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
-    return Client(known, f"{user_name()}@{host}")
+    return Client(client_id, f"{user_name()}@{host}")
 
 
 def _machine() -> str:
@@ -41,19 +41,22 @@ def _machine() -> str:
 
 def _read(paths: UserPaths) -> str | None:
     try:
-        found = parse_json(paths.client.read_bytes())
-        sound = CLIENT.fullmatch(found["id"]) and found["machine"] == _machine()
-        return str(found["id"]) if sound else None
+        data = parse_json(paths.client.read_bytes())
+        sound = CLIENT.fullmatch(data["id"]) and data["machine"] == _machine()
+        return str(data["id"]) if sound else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _make(paths: UserPaths) -> str:
-    """Several commands may do so at once: the first one wins. A data folder that is read-only gets no ID."""
+    """Create the ID. If several commands do so concurrently, the first one wins.
+
+    Return "" if the data folder is read-only.
+    """
     try:
         if paths.client.exists():
-            os.replace(paths.client, paths.client.with_name("client.json.old"))  # of another machine, or damaged
-        write_first(str(paths.client), {"id": os.urandom(16).hex(), "machine": _machine()})
+            os.replace(paths.client, paths.client.with_name("client.json.old"))  # from another machine, or damaged
+        write_once(str(paths.client), {"id": os.urandom(16).hex(), "machine": _machine()})
     except OSError:
         return ""
     return _read(paths) or ""

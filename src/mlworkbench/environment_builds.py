@@ -1,4 +1,4 @@
-"""An environment ahead of the run that needs it: built on the target, watched from here, by whoever asks."""
+"""Build an environment on a target before a run needs it, and follow the build."""
 
 from __future__ import annotations
 
@@ -14,45 +14,47 @@ from .hosts.host import Host
 from .hosts.replies import Reply
 from .model import Compute, JsonDict
 from .remote.shared.network_errors import NOT_FETCHED
-from .targets.ground import Ground
-from .targets.target import Stock
+from .targets.target import UploadSource
+from .targets.target_facts import TargetFacts
 
 _WAIT = 5.0
-_RUN = "ahead"  # no run: the verbs of the far end are asked by one
+_RUN = "ahead"  # placeholder: requests to the target need a run ID
 
 
 @dataclass(frozen=True)
 class Pull:
-    """An image that is to be there, of which engine, and the password of its registry if it has one."""
+    """An image to pull, its container engine, and the registry password if one is needed."""
 
     container: JsonDict
     secrets: dict[str, str]
 
     @property
     def lock(self) -> JsonDict:
-        """In the place of an environment's, where there is none to build."""
-        known = json.dumps(self.container, sort_keys=True).encode()
-        return {"kind": "image", "digest": hashlib.sha256(known).hexdigest()}
+        """A lock that identifies the image, for use when there is no environment to build."""
+        content = json.dumps(self.container, sort_keys=True).encode()
+        return {"kind": "image", "digest": hashlib.sha256(content).hexdigest()}
 
 
-def build_ahead(
+def build_in_advance(
     host: Host,
     lock: JsonDict,
     image: Pull | None,
-    stock: Stock,
-    tell: Callable[[bytes], None],
+    uploads: UploadSource,
+    report: Callable[[bytes], None],
     *,
     everything: bool = False,
     pack: bool = False,
 ) -> None:
-    """Until it is ready, and the image there; with ``pack`` for the executors of a cluster, too.
+    """Build the environment, pull the image, and wait until both are ready.
 
-    Going away does not stop it. Raises LaunchError if it cannot be built, NotFetched if there is no way to its parts.
+    With ``pack``, the environment is also packed for Spark executors. Interrupting the wait does not
+    stop the build. Raises LaunchError if the build fails, and NotFetched if packages cannot be
+    downloaded.
     """
     message: dict[str, Any] = {"lock": lock, "everything": everything, "pack": pack}
     if image:
         message |= {"container": image.container, "secrets": image.secrets}
-    reply = Reply(host.identity, stock.supply(host, lambda: host.call("build", _RUN, [], message), lock))
+    reply = Reply(host.identity, uploads.call_with_uploads(host, lambda: host.call("build", _RUN, [], message), lock))
     if not reply.ok:
         problem = reply.problem if reply.text("problem") else "packages were sent but did not arrive"
         raise LaunchError(f"{_failed(lock)}: {problem}")
@@ -60,8 +62,8 @@ def build_ahead(
     while reply.text("state") == "building":
         request = {"do": "built", "lock": lock, "offset": offset, "wait": _WAIT, "pack": pack}
         reply = Reply(host.identity, host.ask(request)).require_ok("the target reported an error")
-        offset = reply.whole("offset") or offset
-        tell(reply.text("said").encode(errors="replace"))
+        offset = reply.integer("offset") or offset
+        report(reply.text("said").encode(errors="replace"))
     if reply.text("state") != "ready":
         failure = reply.failure
         kind = NotFetched if failure.code == NOT_FETCHED else LaunchError
@@ -73,24 +75,27 @@ def _failed(lock: JsonDict) -> str:
     return "cannot pull the image" if lock["kind"] == "image" else "cannot build the environment"
 
 
-def image_of(compute: Compute, ground: Ground, password: Callable[[str, str], str]) -> Pull | None:
-    """What is to be pulled, and by whom. ``password`` is asked for that of a user at a registry."""
-    if ground.engine is None:
+def image_of(compute: Compute, target_facts: TargetFacts, password: Callable[[str, str], str]) -> Pull | None:
+    """Return the image to pull, or None if the target has no container engine.
+
+    ``password`` is called with a registry server and a user name, and returns the password.
+    """
+    if target_facts.engine is None:
         return None
     from .remote.shared.containers import REGISTRY_PASSWORD  # noqa: PLC0415 - for containers only
-    from .targets.container import options_for, registry_of, user_in  # noqa: PLC0415
+    from .targets.container_plan import options_for, registry_of, user_in  # noqa: PLC0415
 
     image = compute.base_docker_image or DEFAULT_IMAGE
     registry = registry_of(compute, image)
     container = {
         "image": image,
-        "engine": ground.engine.kind,
-        "program": ground.engine.program,
-        "socket": ground.engine.socket,
+        "engine": target_facts.engine.kind,
+        "program": target_facts.engine.program,
+        "socket": target_facts.engine.socket,
         "registry": registry,
-        # For source packages, which are built in it as this user.
-        "user": user_in(ground.engine, ground.uid, ground.gid),
-        "options": list(options_for(ground.engine)),
+        # Source packages are built in the image as this user.
+        "user": user_in(target_facts.engine, target_facts.uid, target_facts.gid),
+        "options": list(options_for(target_facts.engine)),
         "memory": compute.memory,
         "cpus": compute.cpus,
     }

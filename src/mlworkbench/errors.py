@@ -1,17 +1,17 @@
-"""The exception tree and the exit codes of mlw's own failures. A failed run is not an exception.
+"""Exceptions and exit codes of mlw's own failures. A failed run is not an exception.
 
 MlwError
-├── UsageError          the words on the command line do not fit together
-├── ConfigError         a project file is missing, damaged or says something impossible (file, line)
-├── UnknownName         a name that nobody knows; lists the known ones
-├── PreflightError      what the project asks for cannot work on the target
-├── SolveError          no set of packages is what the project asks for
-│   └── NotFetched      nobody can say: where packages come from was not reached
-├── SnapshotError       the project's files could not be read whole
-├── HostError           the machine could not be asked
+├── UsageError          the command line is invalid
+├── ConfigError         a project file is missing, damaged, or invalid (file, line)
+├── UnknownName         a name does not exist; lists the available ones
+├── PreflightError      the project is not compatible with the target
+├── SolveError          the dependencies cannot be resolved
+│   └── NotFetched      a package source could not be reached
+├── SnapshotError       some project files could not be read
+├── HostError           communication with the machine failed
 │   └── Unreachable
-├── LaunchError         the run could not be put to work; nothing was started
-├── WaitTimeout         a run has not ended yet; only in programs that wait for it
+├── LaunchError         the run could not be started; nothing is running
+├── WaitTimeout         a run did not end within the caller's timeout
 └── HistoryError        the run history cannot be read or written
 """
 
@@ -20,21 +20,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-# Exit codes of mlw itself, after sysexits.h: scripts rarely use them, so that `mlw submit`
-# can return the script's own code and both can still be told apart most of the time.
+# Exit codes of mlw itself, mostly from sysexits.h. Scripts rarely use them, so `mlw submit` can return
+# the script's own exit code, and users can usually distinguish the two.
 EXIT_USAGE = 2
 EXIT_TIMEOUT = 124
 EXIT_DETACHED = 130
 
-_NAMED, _LONGEST = 20, 80  # names that a message lists, and characters of one
-_LONGEST_MESSAGE = 1000
-_WORD, _PROPOSED = 3, 3  # letters that say what is meant, and names that are proposed
+_MAX_NAMES, _MAX_NAME_LENGTH = 20, 80  # maximum number of names in a message, and characters of a name
+_MAX_MESSAGE_LENGTH = 1000
+_WORD, _PROPOSED = 3, 3  # minimum length of a name for suggestions, and maximum number of suggestions
 
 
 class MlwError(Exception):
-    """What happened and to what, in one sentence; ``hint`` says what to do.
+    """An error for the user. The message states what failed in one sentence; ``hint`` is the next step.
 
-    ``more`` names a text of ``explain``, where a hint is not enough. ``code`` is a stable identifier for programs.
+    ``more`` names a page of ``mlw explain`` if a hint is not enough. ``code`` is a stable identifier for programs.
     """
 
     exit_code = 70
@@ -54,12 +54,12 @@ class MlwError(Exception):
 
 
 def details_of(page: str) -> str:
-    """The hint that names a page of ``mlw explain``."""
+    """Return the hint that names a page of ``mlw explain``."""
     return f"for details run 'mlw explain {page}'"
 
 
 class UsageError(MlwError):
-    """The command line is invalid."""
+    """An option, an argument, or a value in a request is invalid."""
 
     exit_code = EXIT_USAGE
     code = "usage"
@@ -84,8 +84,8 @@ class ConfigError(MlwError):
         code: str | None = None,
     ) -> None:
         place = "" if path is None else f"{path}:{line}: " if line else f"{path}: "
-        # A project may hold a value of a megabyte, and the message quotes it.
-        message = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
+        # The message may quote a value from a project file, which may be very long.
+        message = message if len(message) <= _MAX_MESSAGE_LENGTH else f"{message[:_MAX_MESSAGE_LENGTH]}…"
         super().__init__(place + message, hint, code=code)
         self.path = path
         self.line = line
@@ -93,7 +93,7 @@ class ConfigError(MlwError):
 
     @property
     def text(self) -> str:
-        """The message without the file and the line."""
+        """Return the message without file and line."""
         return self.message if self._text is None else self._text
 
 
@@ -102,37 +102,41 @@ class UnknownName(MlwError):
 
     exit_code = 66
     code = "unknown-name"
-    summary: str | None = None  # the message in two parts, where it is known here
+    summary: str | None = None  # the two parts of the message, if known
     available: str | None = None
 
     def __init__(
         self, kind: str, name: str, known: Iterable[str], hint: str | None = None, *, otherwise: str | None = None
     ) -> None:
-        """``hint`` replaces the similar names; ``otherwise`` is the hint if no name is similar."""
+        """Create the error. ``hint`` replaces the suggestions; ``otherwise`` is the hint if no name is similar."""
         names = sorted(known)
-        more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        more = f", and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         self.summary = f"unknown {kind} {_short(name)!r}"
-        self.available = f"available: {', '.join(map(_listed, names[:_NAMED]))}{more}" if names else "none exist yet"
+        self.available = (
+            f"available: {', '.join(map(_listed, names[:_MAX_NAMES]))}{more}" if names else "none exist yet"
+        )
         message = f"{self.summary}; {self.available}"
-        near = _near(name, names)
+        near = _close_names(name, names)
         super().__init__(
-            message, hint or (f"did you mean {' or '.join(repr(_short(one)) for one in near)}?" if near else otherwise)
+            message,
+            hint
+            or (f"did you mean {' or '.join(repr(_short(candidate)) for candidate in near)}?" if near else otherwise),
         )
 
 
-def _near(name: str, names: list[str]) -> list[str]:
-    """What was probably meant: names that begin so, else the one that is spelt nearly so, else one that has it."""
-    word = name.lower()
-    beginning = [one for one in names if len(word) >= _WORD and one.lower().startswith(word)]
+def _close_names(name: str, names: list[str]) -> list[str]:
+    """Return likely names: those with this prefix, else the most similar one, else one that contains it."""
+    lowered = name.lower()
+    beginning = [candidate for candidate in names if len(lowered) >= _WORD and candidate.lower().startswith(lowered)]
     if beginning:
         return beginning[:_PROPOSED]
-    having = [one for one in names if len(word) >= _WORD and word in one.lower()]
+    having = [candidate for candidate in names if len(lowered) >= _WORD and lowered in candidate.lower()]
     return difflib.get_close_matches(name, names, n=1) or (having if len(having) == 1 else [])
 
 
 def _short(name: str) -> str:
-    """A script can give its metrics any name, and ten thousand of them."""
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    """Shorten a name for a message. Scripts can log metrics with names of any length."""
+    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 1]}…"
 
 
 def _listed(name: str) -> str:
@@ -189,7 +193,7 @@ class LaunchError(MlwError):
 
 
 class WaitTimeout(MlwError, TimeoutError):
-    """A run has not ended within the time that a program waits for it; it continues."""
+    """A run did not end within the caller's timeout. The run continues."""
 
     exit_code = EXIT_TIMEOUT
 
@@ -202,9 +206,9 @@ class HistoryError(MlwError):
 
 
 def error_class(code: str, exit_code: int | None = None) -> type[MlwError]:
-    """The class of an error by its code, else by the exit code of mlw; MlwError if neither is of a class here."""
+    """Return the error class for a code, else for an exit code of mlw, else MlwError."""
     kinds = [MlwError]
     for kind in kinds:
-        kinds += [one for one in kind.__subclasses__() if one.__module__ == __name__]
+        kinds += [subclass for subclass in kind.__subclasses__() if subclass.__module__ == __name__]
     by_code = (kind for kind in kinds if kind.code == code)
     return next(by_code, None) or next((kind for kind in kinds if kind.exit_code == exit_code), MlwError)

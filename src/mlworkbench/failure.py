@@ -1,4 +1,4 @@
-"""A failure as data. Text for people is made from it where it is shown, and is never read back."""
+"""A failure as structured data. Messages are generated from it and never parsed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import Any
 
 from .errors import MlwError, details_of, error_class
 
-_LONGEST = 20_000  # characters of a text: it may come from a target
-_LONGEST_NAME = 100
-_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")  # of a code, and of a page
+_MAX_LENGTH = 20_000  # maximum length of a message or hint, which may come from a target
+_MAX_NAME_LENGTH = 100  # maximum length of a code or page name
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """``code`` is a stable identifier for programs; ``explain`` names a page of ``mlw explain``."""
+    """The reason for a failure.
+
+    ``code`` is a stable identifier; ``explain`` names a page of ``mlw explain``.
+    """
 
     code: str
     message: str
@@ -25,35 +28,35 @@ class Failure:
 
     @classmethod
     def of(cls, error: MlwError) -> Failure:
-        """The failure that an exception reports."""
+        """Return the failure that an exception reports."""
         return cls(error.code, error.message, error.hint, error.more)
 
     @classmethod
     def from_json(cls, data: object) -> Failure | None:
-        """None if it is no failure: the data may come from a target or from another process."""
+        """Parse a failure from a target or another process; return None if the data is invalid."""
         if not isinstance(data, Mapping):
             return None
-        code, message = _text(data, "code", _LONGEST_NAME), _text(data, "message", _LONGEST)
+        code, message = _text(data, "code", _MAX_NAME_LENGTH), _text(data, "message", _MAX_LENGTH)
         if code is None or not _NAME.fullmatch(code) or message is None:
             return None
-        page = _text(data, "explain", _LONGEST_NAME)
-        return cls(code, message, _text(data, "hint", _LONGEST), page if page and _NAME.fullmatch(page) else None)
+        page = _text(data, "explain", _MAX_NAME_LENGTH)
+        return cls(code, message, _text(data, "hint", _MAX_LENGTH), page if page and _NAME.fullmatch(page) else None)
 
     def to_json(self) -> dict[str, str | None]:
         return asdict(self)
 
     def to_error(self, exit_code: int | None = None) -> MlwError:
-        """The exception again, on the other side of a process border.
+        """Return the exception for a failure that another process reported.
 
-        ``exit_code``: of the process. It decides the class where the code is that of no class in ``errors``.
+        The process's ``exit_code`` determines the class if no class in ``errors`` has the failure's code.
         """
         kind = error_class(self.code, exit_code)
-        error = kind.__new__(kind)  # constructors of subclasses compose the message, which is complete here
+        error = kind.__new__(kind)  # subclass constructors compose a message, but this one is already complete
         MlwError.__init__(error, self.message, self.hint, more=self.explain, code=self.code)
         return error
 
     def labeled(self) -> list[tuple[str, str]]:
-        """Label and text of each part, as the command line shows them."""
+        """Return the label and text of each part, as printed on the command line."""
         parts = [("error: ", self.message)]
         parts += [("hint: ", self.hint)] if self.hint else []
         return [*parts, ("hint: ", details_of(self.explain))] if self.explain else parts

@@ -1,4 +1,7 @@
-"""New bytes of a run → history and screen. Resumable: everything is read from an offset."""
+"""Follow a run by copying new bytes to the history and the screen.
+
+Following can be resumed, because every read starts at an offset.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from .errors import HostError
-from .history.folders import make_folder
-from .history.reading import before_end
-from .history.rows import Reading
+from .history.journal_parsing import events_before_finish
+from .history.rows import ReadPosition
+from .history.run_folders import make_folder
 from .history.store import History
 from .hosts.host import News
-from .hosts.stranger import NOT_ATTACHED
+from .hosts.unattached import NOT_ATTACHED
 from .inferred_state import (
     INTERRUPTED,
     UNWRITTEN,
@@ -27,25 +30,26 @@ from .inferred_state import (
     wait_for_turn,
 )
 from .model import IN_CONTACT, Run, Status
-from .remote.shared.layout import is_outside
+from .remote.shared.layout import is_untracked
 from .run_observer import Observer
-from .runfiles.mirror import LOG, MOST_SAMPLES, Mirror
+from .runfiles.local_copy import LOG, MAX_SAMPLE_BYTES, LocalCopy
 from .targets.target import Target
 
 CHUNK = 4 * 1024 * 1024
-QUICK, SLOW, SHARE = 0.004, 0.1, 0.05  # seconds between looks: this share of the silence so far, within bounds
-WAIT = 5.0  # seconds that another machine keeps a question for news before it answers "nothing"
-FIRST, LONGEST = 0.5, 30.0  # seconds between attempts to get into contact again
-SERIES = 5.0  # seconds between two times that new points are put where they are quickly drawn
-CARE = 1.0  # seconds between attempts to put a new supervisor to work
+MIN_POLL, MAX_POLL, POLL_SHARE = 0.004, 0.1, 0.05  # seconds between polls: minimum, maximum, and share of idle time
+MAX_WAIT = 5.0  # maximum seconds for which another machine waits for new data before it replies
+FIRST_RETRY, MAX_RETRY = 0.5, 30.0  # seconds between attempts to reconnect
+SERIES_INTERVAL = 5.0  # seconds between updates of the stored series
+ADOPT_INTERVAL = 1.0  # seconds between attempts to start a new supervisor
 BUILD, EVENTS = "build.log", "events.jsonl"
-SAMPLES, EFFORT = "gpu.jsonl", "effort.jsonl"
+GPU_SAMPLES, USAGE_SAMPLES = "gpu.jsonl", "effort.jsonl"
 
 
 class Follower:
-    """One run, as it goes on. ``run`` is always what the history knows.
+    """A follower of one run. ``run`` is always the state in the history.
 
-    ``leave``: whether to stop following this run. ``lively``: download the measurements of a remote run while it runs.
+    ``leave`` returns whether to stop following. With ``download_usage``, the resource usage of a remote run is
+    downloaded while it is running.
     """
 
     def __init__(
@@ -55,192 +59,198 @@ class Follower:
         target: Target,
         *,
         leave: Callable[[Run], bool] = lambda run: False,
-        lively: bool = False,
+        download_usage: bool = False,
     ) -> None:
         self.history = history
-        self.run, self._reading = history.known(run.id)
+        self.run, self._reading = history.load(run.id)
         self.target = target
-        self.offset = 0  # in the log
+        self.offset = 0  # offset in the log
         self._observer = Observer()
-        self._mirror = Mirror(history.paths.root.run(run.id)) if target.host.distant else None
+        self._mirror = LocalCopy(history.paths.root.run(run.id)) if target.host.is_remote else None
         self._built = 0
-        self._cared = -CARE
-        self._kept = time.monotonic()  # when the series were last brought up to date
+        self._adopted_at = -ADOPT_INTERVAL
+        self._series_updated_at = time.monotonic()  # time of the last series update
         self._failures = 0
-        self._lost = False  # as our user was told
+        self._lost = False  # whether lost contact was reported to the user
         self._leave = leave
-        self._lively = lively
-        self._until: float | None = None  # monotonic; following ends then
+        self._download_usage = download_usage
+        self._until: float | None = None  # monotonic time to stop following
         self._sampled = 0.0
-        self._asked = False  # the machine was asked: to ask it for more takes no long wait
-        self._deadline: float | None = None  # monotonic; after it, no further question is asked
-        self.overdue = False  # whether the last refresh met its deadline before it had everything
-        self._ahead: News | HostError | None = None  # the first answer to a refresh, if it was asked for before
+        self._asked = False  # whether the machine has responded, so that further requests are quick
+        self._deadline: float | None = None  # monotonic time after which no further request is sent
+        self.overdue = False  # whether the last refresh hit its deadline before reading everything
+        self._prefetched: News | HostError | None = None  # the result of ``prefetch`` for the next refresh
 
     def refresh(self, deadline: float | None = None) -> Run:
-        """Update the state of the run. A run without a supervisor gets a new one.
+        """Update the state of the run, starting a new supervisor if it has none.
 
-        Asks once whatever the time is; after ``deadline`` (monotonic) not again, however much is left to read.
+        Sends at least one request, but none after ``deadline`` (monotonic), even if more data remains.
         """
         self._deadline, self.overdue = deadline, False
-        if is_outside(self.run.id):
+        if is_untracked(self.run.id):
             self.run = self.history.get(self.run.id)
         elif not self.run.status.final:
             self._guarded(lambda: self._pull({}))
         return self.run
 
-    def ask_ahead(self) -> tuple[str, Reading, dict[str, bytes]] | None:
-        """Ask what ``refresh`` would ask first; what is new, for ``append_all`` and then ``take``.
+    def prefetch(self) -> tuple[str, ReadPosition, dict[str, bytes]] | None:
+        """Send the first request of ``refresh`` early.
 
-        None: nothing is new, or no answer came. That is kept for ``refresh``, which does not ask again.
+        Returns new data, which the caller must store with ``append_all`` and then pass to ``take``. Returns
+        None if there is no new data or the machine did not respond; ``refresh`` then uses this result.
         """
-        if self.run.status.final or is_outside(self.run.id):
+        if self.run.status.final or is_untracked(self.run.id):
             return None
         try:
             news = self._ask(dict(self._reading.offsets), 0.0)
         except HostError as error:
-            self._ahead = error
+            self._prefetched = error
             return None
         if new := _new(news):
             return self.run.id, self._reading, new
-        self._ahead = news
+        self._prefetched = news
         return None
 
-    def take(self, run: Run, reading: Reading) -> None:
-        """The history has taken in what ``ask_ahead`` returned."""
+    def take(self, run: Run, reading: ReadPosition) -> None:
+        """Adopt the state after the history has stored the data that ``prefetch`` returned."""
         self.run, self._reading = run, reading
 
     def chunks(
         self, live: bool = True, *, observer: Observer | None = None, until: float | None = None
     ) -> Iterator[bytes]:
-        """The log's bytes from the offset on: until the run has ended, or else (not live) to the present end.
+        """Yield the log from ``offset`` until the run ends or, unless ``live``, up to its current end.
 
-        Also ends at a run whose submit was interrupted: nothing will come unless somebody resumes it. ``until``
-        (monotonic) ends it earlier.
+        Also stops if the submission of the run was interrupted, because no more data arrives unless the run
+        is resumed. ``until`` (monotonic) sets an earlier end.
         """
         self._observer, self._until = observer or self._observer, until
         quiet_since = time.monotonic()
-        while not is_outside(self.run.id) and not self._leaves():  # of one outside there is no log
+        while not is_untracked(self.run.id) and not self._should_stop():  # untracked runs have no log
             final = self.run.status.final
             data = self._next(live)
-            if self._lively and not self._failures and time.monotonic() - self._sampled > SERIES:
+            if self._download_usage and not self._failures and time.monotonic() - self._sampled > SERIES_INTERVAL:
                 self._sampled = time.monotonic()
-                self._bring_samples()
+                self._download_samples()
             if data:
                 self.offset += len(data)
                 quiet_since = time.monotonic()
                 yield data
             elif not live or self.run.detail == INTERRUPTED or (final and not self._failures):
-                self._bring_samples()
+                self._download_samples()
                 self._acknowledge()
                 return
             else:
                 self._pause(quiet_since)
 
     def _next(self, live: bool) -> bytes:
-        """More of the log: from this machine if it is there, else from the target, by way of this machine."""
+        """Read more of the log, from this machine if possible, else from the target."""
         if self._mirror is None:
             return self._guarded(lambda: self._pull({LOG: self.offset}))
         data = self._mirror.read_log(self.offset, CHUNK)
-        if data or self.log_is_home() or (self._failures and not live):
-            return data  # to ask once more somebody who did not answer a moment ago would take long
-        home = self._mirror.size()
-        came = self._guarded(lambda: self._pull({LOG: home}, self._within(WAIT) if live else 0.0))
-        return came if came and home == self.offset else self._mirror.read_log(self.offset, CHUNK)
+        if data or self.is_log_complete() or (self._failures and not live):
+            return data  # no request is needed, or the last one failed and another would take long
+        local_size = self._mirror.size()
+        came = self._guarded(lambda: self._pull({LOG: local_size}, self._within(MAX_WAIT) if live else 0.0))
+        return came if came and local_size == self.offset else self._mirror.read_log(self.offset, CHUNK)
 
-    def log_is_home(self) -> bool:
-        """Whether nothing more can come: then the target need not be asked."""
+    def is_log_complete(self) -> bool:
+        """Return whether the local log is complete, so that the target need not be queried."""
         if self._mirror is None:
             return True
         return self.run.status.final and self._mirror.size() >= (self.run.log_size or 0)
 
     def log_was_shortened(self) -> bool:
-        """Whether the target has less of the log than came home: somebody truncated it there."""
+        """Return whether the log was truncated on the target and is now shorter than the local copy."""
         if self._mirror is None or not self.run.status.final or self._mirror.size() <= (self.run.log_size or 0):
             return False
         try:
             return not self.target.host.read_file(self.run.id, LOG, self._mirror.size() - 1, 1)
         except HostError:
-            return False  # the target cannot be asked now
+            return False  # the target is unreachable
 
-    def _bring_samples(self) -> None:
-        """What a run elsewhere and its GPUs did, second by second. The sum came with the end; this may be had later."""
-        if self._mirror is None or not (self.run.status.final or (self._lively and self.run.started)):
+    def _download_samples(self) -> None:
+        """Download the resource usage of a remote run.
+
+        The totals arrive with the event that ends the run; samples may follow later.
+        """
+        if self._mirror is None or not (self.run.status.final or (self._download_usage and self.run.started)):
             return
-        used = bool(self.run.gpu and (self.run.gpu.get("used") or self._lively))
-        for name, wanted in ((SAMPLES, used), (EFFORT, self._asked)):
-            if wanted and not self._bring_file(self._mirror, name):
+        used = bool(self.run.gpu and (self.run.gpu.get("used") or self._download_usage))
+        for name, is_wanted in ((GPU_SAMPLES, used), (USAGE_SAMPLES, self._asked)):
+            if is_wanted and not self._download_file(self._mirror, name):
                 return
 
     def _acknowledge(self) -> None:
-        """Where nothing but the log had to be fetched, the run is all at home now."""
+        """Confirm that everything was downloaded if the log was the only result."""
         if self._mirror is None or not self.run.status.final or self.run.outputs or self._failures:
             return
-        from .fetch import acknowledge  # noqa: PLC0415 - for runs elsewhere that have ended
+        from .fetch_outputs import acknowledge  # noqa: PLC0415 - only needed for ended remote runs
 
         acknowledge(self.run, self.target.host, self.history.paths.root.run(self.run.id))
 
-    def _bring_file(self, mirror: Mirror, name: str) -> bool:
+    def _download_file(self, mirror: LocalCopy, name: str) -> bool:
         offset = mirror.size(name)
         try:
-            while offset < MOST_SAMPLES:
+            while offset < MAX_SAMPLE_BYTES:
                 data = self.target.host.read_file(self.run.id, name, offset, CHUNK)
                 if not data:
                     break
                 mirror.write(name, offset, data)
                 offset += len(data)
         except HostError:
-            return False  # also of a target that knows no such file
+            return False  # the target is unreachable or does not have the file
         return True
 
     def _pause(self, quiet_since: float) -> None:
-        if self._failures:  # each a little later than the last, and not all followers at the same moment
+        if self._failures:  # exponential backoff with jitter
             chance = 0.5 + os.urandom(1)[0] / 510
-            time.sleep(self._within(min(LONGEST, FIRST * 2 ** min(self._failures, 10)) * chance))
+            time.sleep(self._within(min(MAX_RETRY, FIRST_RETRY * 2 ** min(self._failures, 10)) * chance))
         elif self._mirror is None or self.run.status.final or self.run.accepted is None:
-            time.sleep(self._within(min(SLOW, max(QUICK, SHARE * (time.monotonic() - quiet_since)))))
+            time.sleep(self._within(min(MAX_POLL, max(MIN_POLL, POLL_SHARE * (time.monotonic() - quiet_since)))))
 
-    def _leaves(self) -> bool:
+    def _should_stop(self) -> bool:
         return self._leave(self.run) or (self._until is not None and time.monotonic() >= self._until)
 
     def _within(self, seconds: float) -> float:
-        """Limit a wait to the time that is left to follow the run."""
+        """Limit a wait to the time left for following the run."""
         return seconds if self._until is None else max(0.0, min(seconds, self._until - time.monotonic()))
 
     def _pull(self, log: dict[str, int], wait: float = 0.0) -> News:
-        """Ask for everything that is new; the history takes in all but the log."""
+        """Request all new data. The history stores all of it except the log."""
         while not self.run.status.final:
-            news = self._take_ahead() or self._ask({**self._reading.offsets, **log, **self._preparing(log)}, wait)
+            news = self._take_prefetched() or self._ask(
+                {**self._reading.offsets, **log, **self._build_log_offset(log)}, wait
+            )
             before = self._reading
-            self._take_in(news)
+            self._store(news)
             if self._reading == before or news.parts.get(LOG):
                 if not news.supervised and not news.parts.get(LOG) and not self.run.status.final:
-                    self._look_after(news)
+                    self._ensure_supervisor(news)
                 if not self.run.status.final:
-                    self._note_unwritten(news.unwritten)
+                    self._note_unwritten(news.unwritten_reason)
                 return news
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self.overdue = not self.run.status.final
                 return news
         return self._ask(log, 0.0)
 
-    def _take_ahead(self) -> News | None:
-        ahead, self._ahead = self._ahead, None
-        if isinstance(ahead, HostError):
-            raise ahead
-        return ahead
+    def _take_prefetched(self) -> News | None:
+        prefetched, self._prefetched = self._prefetched, None
+        if isinstance(prefetched, HostError):
+            raise prefetched
+        return prefetched
 
     def _note_unwritten(self, why: str) -> None:
-        """The run is over, and its machine cannot write so; or it can again."""
+        """Record why the result of an ended run is not saved yet, or clear the reason if ``why`` is empty."""
         detail = f"{UNWRITTEN}: {why}" if why else None
         if detail != self.run.detail and (why or is_unwritten(self.run)):
-            self.run = self.history.note(
-                self.run.id, lambda run: run if run.status.final else replace(run, detail=detail)
+            self.run = self.history.update(
+                self.run.id, lambda run: run if run.status.final else replace(run, detail=detail, unwritten=detail)
             )
             self._observer.state_changed(self.run)
 
-    def _preparing(self, log: dict[str, int]) -> dict[str, int]:
-        """Before the start, whoever follows the log also sees what the preparation says: an image that is pulled."""
+    def _build_log_offset(self, log: dict[str, int]) -> dict[str, int]:
+        """Return the offset of preparation output (such as image pulls) to request until the run starts."""
         return {BUILD: self._built} if log and self.run.started is None else {}
 
     def _ask(self, offsets: dict[str, int], wait: float) -> News:
@@ -249,7 +259,7 @@ class Follower:
         news = _end_last(self.target.news(self.run.id, offsets, CHUNK, wait))
         self._asked = True
         if self._mirror is not None:
-            news = replace(news, parts={name: data for name, data in news.parts.items() if Mirror.keeps(name)})
+            news = replace(news, parts={name: data for name, data in news.parts.items() if LocalCopy.accepts(name)})
             for name, data in news.parts.items():
                 self._mirror.write(name, offsets.get(name, 0), data)
         built = news.parts.get(BUILD)
@@ -258,8 +268,8 @@ class Follower:
             self._observer.build_output(built)
         return news
 
-    def _restore_copy(self, mirror: Mirror) -> None:
-        """Make the folder at home again if it was deleted, with what the history has read of the run before."""
+    def _restore_copy(self, mirror: LocalCopy) -> None:
+        """Restore a deleted local run folder up to the offsets that the history has read."""
         if mirror.exists():
             return
         make_folder(self.history.paths.root, self.run.spec)
@@ -268,29 +278,29 @@ class Follower:
                 offset = mirror.size(name)
                 data = self.target.news(self.run.id, {name: offset}, CHUNK).parts.get(name)
                 if not data:
-                    break  # the target has no more of it
+                    break  # the target has no more data
                 mirror.write(name, offset, data)
 
-    def _take_in(self, news: News) -> None:
+    def _store(self, news: News) -> None:
         parts = _new(news)
         if parts:
             self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
             self._observer.state_changed(self.run)
             if any(name.startswith("metrics/") for name in parts):
-                self._keep_series()
+                self._update_series()
 
-    def _keep_series(self) -> None:
-        """Whoever looks at the curves of a long run later finds them drawn up already."""
-        if time.monotonic() - self._kept < SERIES or self._deadline is not None:
+    def _update_series(self) -> None:
+        """Update the stored series so that charts of long runs open quickly."""
+        if time.monotonic() - self._series_updated_at < SERIES_INTERVAL or self._deadline is not None:
             return
-        from .history.series.series import Series  # noqa: PLC0415 - most commands are done before
+        from .history.series.series_store import Series  # noqa: PLC0415 - most commands end before this
 
         with Series(self.history.paths.root.run(self.run.id)) as series:
             series.catch_up()
-        self._kept = time.monotonic()
+        self._series_updated_at = time.monotonic()
 
     def _guarded(self, pull: Callable[[], News]) -> bytes:
-        """Lost contact is noted, and changes nothing else about the run."""
+        """Call ``pull`` and record whether contact was lost. Nothing else about the run changes."""
         try:
             news = pull()
         except HostError as error:
@@ -299,32 +309,32 @@ class Follower:
             return b""
         self._failures = 0
         if self._is_back(news):
-            self.run = self.history.note(self.run.id, in_contact)
-        if self._lost:  # another command may have noted already that contact is back: our user is told by us
+            self.run = self.history.update(self.run.id, in_contact)
+        if self._lost:  # report restored contact even if another command has already recorded it
             self._lost = False
             self._observer.contact_changed(self.run)
         return news.parts.get(LOG, b"")
 
     def _is_back(self, news: News) -> bool:
-        """Whether contact was lost, or the run was thought to be another machine's, and is no more."""
+        """Return whether contact is restored, or the run is no longer attributed to another machine."""
         is_elsewhere = self.run.contact != IN_CONTACT
         return self.run.no_contact is not None or (is_elsewhere and (news.supervised or self.run.status.final))
 
     def _note_contact(self, error: HostError) -> None:
         attached = error.code != NOT_ATTACHED
         if out_of_contact(self.run, error.message, attached) != self.run:
-            self.run = self.history.note(self.run.id, lambda run: out_of_contact(run, error.message, attached))
+            self.run = self.history.update(self.run.id, lambda run: out_of_contact(run, error.message, attached))
         if not self._lost:
             self._lost = True
             self._observer.contact_changed(self.run)
 
-    def _look_after(self, news: News) -> None:
-        """Nobody watches the run: find out why, and put a supervisor to work if there is something to watch."""
+    def _ensure_supervisor(self, news: News) -> None:
+        """Find out why the run has no supervisor, and start one if there is something to supervise."""
         if not news.claimed and (news.exists or self.run.accepted is None):
-            if not (in_sweep(self.run) and self._await_turn(str(self.run.spec.parent))):
+            if not (in_sweep(self.run) and self._update_waiting_child(str(self.run.spec.parent))):
                 self._note_interrupted(self.run.spec.parent or self.run.id)
             return
-        if not self._cares():
+        if not self._may_adopt():
             return
         state, heartbeat = self.target.adopt(self.run.id, self.run.root)
         if state == "away":
@@ -333,58 +343,58 @@ class Follower:
                 f" If it was deleted: mlw cancel --forget {self.run.id}"
             )
         if state == "lost":
-            self.run = self.history.note(self.run.id, lost)
+            self.run = self.history.update(self.run.id, lost)
         elif state == "elsewhere":
-            words = "started on another machine, and only that machine can report its state"
+            contact = "started on another machine, and only that machine can report its state"
             if heartbeat is not None:
-                words += f"; last heartbeat {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(heartbeat))}"
-            self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words, no_contact=None))
+                contact += f"; last heartbeat {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(heartbeat))}"
+            self.run = self.history.update(self.run.id, lambda run: replace(run, contact=contact, no_contact=None))
         else:
-            self._take_in(self._ask(dict(self._reading.offsets), 0.0))
-            if self.run.contact != IN_CONTACT:  # it was thought to be another machine's
-                self.run = self.history.note(self.run.id, in_contact)
+            self._store(self._ask(dict(self._reading.offsets), 0.0))
+            if self.run.contact != IN_CONTACT:  # the run was attributed to another machine
+                self.run = self.history.update(self.run.id, in_contact)
 
-    def _cares(self) -> bool:
-        """Whether it is time to put a new supervisor to work."""
-        if time.monotonic() - self._cared < CARE:
+    def _may_adopt(self) -> bool:
+        """Return whether enough time has passed since the last attempt to start a supervisor."""
+        if time.monotonic() - self._adopted_at < ADOPT_INTERVAL:
             return False
-        self._cared = time.monotonic()
+        self._adopted_at = time.monotonic()
         return True
 
     def _note_interrupted(self, submitted: str) -> None:
-        detail = None if self.history.submitter_lives(submitted) else INTERRUPTED
+        detail = None if self.history.is_submitter_alive(submitted) else INTERRUPTED
         if detail != self.run.detail:
-            self.run = self.history.note(self.run.id, lambda run: interrupted(run, detail))
+            self.run = self.history.update(self.run.id, lambda run: interrupted(run, detail))
 
-    def _await_turn(self, parent: str) -> bool:
-        """Whether the run waits in a sweep, or did; False: the sweep itself has not begun."""
+    def _update_waiting_child(self, parent: str) -> bool:
+        """Update the state of a run that waits in a sweep. Return False if the sweep has not started."""
         sweep = self.target.news(parent, {}, CHUNK)
         if not sweep.claimed:
             return False
         state = "supervised"
-        if not sweep.supervised and self._cares():
-            state, _ = self.target.adopt(parent, self.history.known(parent)[0].root)
+        if not sweep.supervised and self._may_adopt():
+            state, _ = self.target.adopt(parent, self.history.load(parent)[0].root)
         if state in ("finished", "lost"):
-            news = self._ask(dict(self._reading.offsets), 0.0)  # its turn may have come since we looked
-            self._take_in(news)
+            news = self._ask(dict(self._reading.offsets), 0.0)  # the run may have started in the meantime
+            self._store(news)
             if not news.claimed:
-                self.run = self.history.note(self.run.id, left_out)
+                self.run = self.history.update(self.run.id, left_out)
             return True
         if self.run.status is not Status.QUEUED:
-            self.run = self.history.note(self.run.id, wait_for_turn)
+            self.run = self.history.update(self.run.id, wait_for_turn)
             self._observer.state_changed(self.run)
         return True
 
 
 def _new(news: News) -> dict[str, bytes]:
-    """What the history takes in."""
+    """Return the parts that the history stores."""
     return {name: data for name, data in news.parts.items() if data and name not in (LOG, BUILD)}
 
 
 def _end_last(news: News) -> News:
-    """The events last, and without the end of the run while metrics are pending: after it they are not asked for."""
+    """Put the events last. While metrics are pending, omit the end event: it stops metric requests."""
     parts = dict(news.parts)
     events = parts.pop(EVENTS, b"")
     if events:
-        parts[EVENTS] = before_end(events) if news.pending else events
+        parts[EVENTS] = events_before_finish(events) if news.pending else events
     return replace(news, parts=parts)

@@ -1,4 +1,4 @@
-"""States of a run that no event records: what the client concludes from the silence of a target, or from a sweep."""
+"""Run states that no event records: the client infers them from an unresponsive target or a sweep."""
 
 from __future__ import annotations
 
@@ -9,65 +9,67 @@ from .failure import Failure
 from .model import IN_CONTACT, Run, Status
 from .remote.shared import endings
 
-INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
-UNWRITTEN = "ended; result not saved yet"  # the disk of the target refuses it
-_FORMER_UNWRITTEN = (
-    "ended; its result is not written yet",
-    "ended; its ending waits to be written",
-)  # of older versions
+INTERRUPTED = "interrupted"  # the submission stopped before a supervisor claimed the run
+UNWRITTEN = "ended; result not saved yet"  # the target cannot write to its disk
 
 
 def is_unwritten(run: Run) -> bool:
-    """Whether it is over, and its machine cannot write how it ended."""
-    return (run.detail or "").startswith((UNWRITTEN, *_FORMER_UNWRITTEN))
+    """Return whether the run has ended but its machine cannot save the result."""
+    return run.unwritten is not None and run.detail == run.unwritten
 
 
 def in_sweep(run: Run) -> bool:
-    """Whether its turn in a sweep must come before it starts."""
+    """Return whether the run belongs to a sweep."""
     return run.spec.parent is not None and not run.spec.inside
 
 
 def waits_for_turn(run: Run) -> bool:
-    """Whether it is known to wait in a sweep."""
+    """Return whether the run is waiting for its turn in a sweep."""
     return in_sweep(run) and run.status is Status.QUEUED and run.accepted is None
 
 
 def wait_for_turn(run: Run) -> Run:
-    """Unless a supervisor has taken it on since we looked."""
+    """Mark the run as waiting, unless a supervisor has claimed it in the meantime."""
     if run.accepted or run.status.final:
         return run
     return replace(run, status=Status.QUEUED, detail=f"waiting for its turn in {run.spec.parent}")
 
 
 def left_out(run: Run) -> Run:
-    """The sweep has ended and could not tell of it: its disk was full, or its folder is gone."""
+    """Mark a child as canceled, because its sweep ended without starting it or recording why.
+
+    This happens on a full disk, for example.
+    """
     if run.accepted or run.status.final:
         return run
     return _ended(run, Status.CANCELED, endings.CANCELLED, f"sweep {run.spec.parent} ended before this run started")
 
 
 def out_of_contact(run: Run, why: str, attached: bool = True) -> Run:
-    """Whoever noticed first knows since when, and why; but what is attached now and what is not is told anew."""
-    known = run.no_contact
-    if known and known["attached"] and attached:
+    """Record that the machine does not respond.
+
+    The time of the first failure is kept, and so is its reason while the machine stays attached.
+    """
+    previous = run.no_contact
+    if previous and previous["attached"] and attached:
         return run
-    since = known["since"] if known else time.strftime("%Y-%m-%d %H:%M:%S")
+    since = previous["since"] if previous else time.strftime("%Y-%m-%d %H:%M:%S")
     lost = {"since": since, "why": why, "attached": attached}
     return replace(run, contact=f"no contact since {since} ({why})", no_contact=lost)
 
 
 def in_contact(run: Run) -> Run:
-    """Its machine answers again."""
+    """Record that the machine responds again."""
     return replace(run, contact=IN_CONTACT, no_contact=None)
 
 
 def interrupted(run: Run, detail: str | None) -> Run:
-    """Unless a supervisor has taken it on since we looked."""
+    """Set the detail to INTERRUPTED or None, unless a supervisor has claimed the run in the meantime."""
     return run if run.accepted or run.status.final else replace(run, detail=detail)
 
 
 def forget(run: Run) -> Run:
-    """On the user's word: the machine that could tell is gone for good."""
+    """Mark the run as lost, because the user confirmed that its machine no longer exists."""
     cause = "marked as lost by the user: its machine no longer exists"
     return in_contact(lost(run, cause))
 

@@ -1,4 +1,4 @@
-"""The nouns of ML Workbench, frozen. What they hold, not what is done with them."""
+"""Data model of ML Workbench: frozen dataclasses without behavior."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from .failure import Failure
-from .remote.shared.versions import SPEC
+from .remote.shared.protocol_versions import SPEC
 
 JsonDict = dict[str, Any]
 
 
-# -- what the project's files say ------------------------------------------------------------------
+# -- project files ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Compute:
     type: str
     address: str | None = None
     username: str | None = None
-    password: str | None = None  # only ever a pointer such as AzureMlSecret=…; never used, never copied
+    password: str | None = None  # only a reference such as AzureMlSecret=…, never used or copied
     base_docker_image: str | None = None
     shared_volumes: bool = False
     native_shared_directory: str | None = None
@@ -36,19 +36,19 @@ class Compute:
     yarn_deploy_mode: str | None = None
     port: int | None = None
     jump_host: str | None = None
-    mounts: tuple[str, ...] = ()  # source[:target][:ro], paths of the target
+    mounts: tuple[str, ...] = ()  # source[:target][:ro], with paths on the target
     shm_size: str | None = None
     memory: str | None = None
     cpus: str | None = None
     network: str | None = None
     keep_entrypoint: bool = False
     registry_username: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  # keys that only a plugin's type has
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  # additional keys that a plugin defines
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A ``<name>.runconfig`` file: how to run."""
+    """A ``<name>.runconfig`` file: how to run the code."""
 
     name: str
     target: str
@@ -63,16 +63,16 @@ class RunConfig:
     data_source_settings: Mapping[str, Any] = field(default_factory=dict)
     data_source_substitutions: Mapping[str, str] = field(default_factory=dict)
     fetch_outputs: str = "all"
-    gpus: str | None = None  # as remote.gpus.request reads it
+    gpus: str | None = None  # in the format of remote.shared.gpu_request
     metrics_from_log: bool = False
-    environment: str | None = None  # the name of a plugin that makes it; None: as the target says
-    overrides: Mapping[str, Any] = field(default_factory=dict)  # for config.dialects.override
-    spark_dependencies: SparkDependencies | None = None  # instead of the file, in the form of April 2018
+    environment: str | None = None  # name of the plugin that provides the environment; None: the target decides
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # see config.legacy_formats.apply_overrides
+    spark_dependencies: SparkDependencies | None = None  # from the April 2018 format; used instead of the file
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """A ``conda_dependencies.yml``: what must be importable."""
+    """A ``conda_dependencies.yml`` file: the packages that a project needs."""
 
     name: str = "project_environment"
     channels: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Dependencies:
 
 @dataclass(frozen=True)
 class SparkDependencies:
-    """A ``spark_dependencies.yml``: what the Spark session gets."""
+    """A ``spark_dependencies.yml`` file: settings and packages for the Spark session."""
 
     configuration: Mapping[str, str] = field(default_factory=dict)
     repositories: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class SparkDependencies:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong or odd in a file of the project. Only an error keeps a run from starting."""
+    """A problem in a project file. Only an error prevents a run from starting."""
 
     path: str
     line: int | None
@@ -106,28 +106,28 @@ class Problem:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that is there, and how it was found."""
+    """An existing Python interpreter, and how it was found."""
 
     path: str
     version: tuple[int, int, int]
     reason: str
 
 
-# -- what is to be run -----------------------------------------------------------------------------
+# -- run specification -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the user asked to run: a script, a module or any command, with its arguments."""
+    """The program to run: a script, a module, or a command, with its arguments."""
 
-    kind: str  # "script", "module" or "command"
+    kind: str  # "script", "module", or "command"
     name: str
     arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Command:
-    """One step on the target; the last one is the user's own."""
+    """A command to run on the target. The last command of a run is the user's."""
 
     step: str
     argv: tuple[str, ...]
@@ -135,17 +135,17 @@ class Command:
 
 @dataclass(frozen=True)
 class Container:
-    """What stands around the user's command: one container, decided to the last option."""
+    """The container in which the user's command runs, with all options."""
 
     engine: str  # "docker" or "podman"
     program: str
     image: str
     name: str
     workdir: str
-    socket: str | None = None  # path of the engine's; None: the program's own default
-    user: str | None = None  # uid:gid; None: as the engine has it
-    mounts: tuple[tuple[str, str, str], ...] = ()  # source, target, "ro" or "rw"
-    resolved: tuple[tuple[str, str], ...] = ()  # prefixes of sources that are behind links, and where they lead
+    socket: str | None = None  # path of the engine's socket; None: the program's default
+    user: str | None = None  # uid:gid; None: the engine's default
+    mounts: tuple[tuple[str, str, str], ...] = ()  # source, target, and "ro" or "rw"
+    resolved: tuple[tuple[str, str], ...] = ()  # prefixes of mount sources that contain links, with their real paths
     environment: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[str, ...] | None = None  # UUIDs, or ("all",)
@@ -157,12 +157,12 @@ class Container:
     options: tuple[str, ...] = ()
     registry: Mapping[str, str] | None = None
     pull: bool = True
-    libc: str | None = None  # the oldest glibc that the environment runs on, where it is not the image's own
+    libc: str | None = None  # oldest glibc on which the environment runs, if not determined by the image
 
 
 @dataclass(frozen=True)
 class Git:
-    """State of the project's repository when the snapshot was taken."""
+    """State of the project's git repository when the snapshot was taken."""
 
     commit: str | None = None
     branch: str | None = None
@@ -171,20 +171,20 @@ class Git:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The code that travels: a content-addressed list of files, already in the store."""
+    """A snapshot of the project's code in the content store, identified by the digest of its file list."""
 
     digest: str
     files: int
     size: int
     git: Git | None = None
     git_diff: bytes = b""
-    notes: tuple[str, ...] = ()  # what the user should know: skipped, changed meanwhile, large
-    left_out: str | None = None  # which folders are left out by default
+    notes: tuple[str, ...] = ()  # notices for the user: files skipped, changed during the snapshot, or large
+    left_out: str | None = None  # folders excluded by default
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """All that was decided about a run. No decision is taken after it, and no secret ever enters it."""
+    """The complete specification of a run. It contains the names of secrets, but not their values."""
 
     id: str
     key: str
@@ -205,31 +205,31 @@ class RunSpec:
     snapshot: str
     git: Git | None = None
     lock: JsonDict | None = None
-    prepare: bool = True  # the environment may be built; else it must be there
-    path: tuple[str, ...] = ()  # folders on the target that go before PATH
+    prepare: bool = True  # whether the environment may be built; otherwise it must exist
+    path: tuple[str, ...] = ()  # folders on the target to put before PATH
     container: Container | None = None
-    starter: str = "detached"  # what leaves a supervisor behind on the target
-    companions: Mapping[str, JsonDict] = field(default_factory=dict)  # name → what the framework tells it
-    gpus: str | None = None  # the request; which ones the run got is told by its events
+    starter: str = "detached"  # how the supervisor is started on the target
+    companions: Mapping[str, JsonDict] = field(default_factory=dict)  # name → settings from the framework
+    gpus: str | None = None  # requested GPUs; the run's events record the allocated GPUs
     timeout: float | None = None
     grace: float = 30.0
     tracked: bool = True
-    fetch: str = "all"  # outputs that come home by themselves: all, none, or those up to a size
+    fetch: str = "all"  # outputs to download automatically: "all", "none", or up to a size
     tags: tuple[str, ...] = ()
     user: str | None = None
-    parent: str | None = None  # of a child run: the id of the sweep, or of the run inside which it was
-    inside: bool = False  # a child that its parent's script made: no process, no folder of its own
-    sweep: JsonDict | None = None  # of a parent: what its children are, how many at a time, what is the best one
-    spoken: bool = False  # ``key: value`` lines that the script prints are metrics
-    given: Mapping[str, str] = field(default_factory=dict)  # variables of --env, which a rerun says again
-    varied: Mapping[str, str] = field(default_factory=dict)  # of a child of a sweep: its value of each axis
-    client: str | None = None  # ID of the data folder that it was submitted from
-    origin: str | None = None  # of a run that was submitted from another laptop and taken in here: that laptop
+    parent: str | None = None  # for a child: ID of the sweep or run that contains it
+    inside: bool = False  # a child created by its parent's script, without its own process or folder
+    sweep: JsonDict | None = None  # for a parent: its children, how many run in parallel, and how they are ranked
+    spoken: bool = False  # record printed ``key: value`` lines as metrics
+    given: Mapping[str, str] = field(default_factory=dict)  # variables from --env, which a rerun reuses
+    varied: Mapping[str, str] = field(default_factory=dict)  # for a child of a sweep: its value for each axis
+    client: str | None = None  # ID of the data folder from which it was submitted
+    origin: str | None = None  # for an imported run: the laptop that submitted it
     spec: int = SPEC
 
     @property
     def folder(self) -> str:
-        """The name of the folder that holds the run: of a child inside another run, that run's."""
+        """Name of the run's folder. A child that its parent's script created is in the parent's folder."""
         return self.id.partition(".")[0] if self.inside else self.id
 
     def to_json(self) -> JsonDict:
@@ -249,7 +249,7 @@ class RunSpec:
                 "secrets": tuple(data["secrets"]),
                 "tags": tuple(data.get("tags", ())),
                 "path": tuple(data.get("path", ())),
-                # Earlier builds knew one companion, by a key of its own.
+                # Earlier versions had a single companion, stored under its own key.
                 "companions": data.get("companions") or ({"spark": data["spark"]} if data.get("spark") else {}),
             }
         )
@@ -270,11 +270,11 @@ def _container(data: JsonDict) -> Container:
 
 
 def _known(kind: Any, data: JsonDict) -> JsonDict:
-    """Without what only a newer version knows."""
+    """Drop keys that only a newer version uses."""
     return {key: data[key] for key in kind.__dataclass_fields__ if key in data}
 
 
-# -- what happened ---------------------------------------------------------------------------------
+# -- run state -------------------------------------------------------------------------------------
 
 
 IN_CONTACT = "in contact"
@@ -282,7 +282,7 @@ _MLFLOW = "mlflow."
 
 
 class Status(str, Enum):
-    """The original's words."""
+    """Run states, using the values of the original product."""
 
     SUBMITTING = "Submitting"
     PREPARING = "Preparing"
@@ -299,7 +299,7 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Event:
-    """One line of a run's journal; (writer, seq) is its identity."""
+    """One line of a run's event journal, identified by (writer, seq)."""
 
     writer: str
     seq: int
@@ -309,63 +309,64 @@ class Event:
 
 
 class Span(NamedTuple):
-    """What a series of numbers amounts to, as far as it was read."""
+    """Summary of a numeric series, as far as it has been read."""
 
     length: int
-    least: float | None  # None: there was no finite number
+    least: float | None  # None if no number is finite
     most: float | None
-    time: float  # of the last one
-    step: int | None  # of the last one
+    time: float  # time of the last point
+    step: int | None  # step of the last point
 
 
 @dataclass(frozen=True)
-class Noted:
-    """What people wrote on a run afterwards. It lies in a file of its own in the run's folder at home."""
+class Annotations:
+    """Annotations that users added to a run, stored in a separate file in the local run folder."""
 
     name: str | None = None
     note: str | None = None
-    tags: tuple[str, ...] = ()  # added
-    untagged: tuple[str, ...] = ()  # taken away from those that it was given before
+    tags: tuple[str, ...] = ()  # added tags
+    untagged: tuple[str, ...] = ()  # tags of the run that a user removed
     archived: bool = False
 
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run as it is known here: a fold over its events. No other code computes a state."""
+    """Known state of a run, which ``fold`` computes from the run's events."""
 
     spec: RunSpec
     status: Status = Status.SUBMITTING
-    detail: str | None = None  # what is happening within the status: "stopping", "interrupted"
+    detail: str | None = None  # detail of the status, such as "stopping" or "interrupted"
     ending: str | None = None
     exit: int | None = None
     signal: int | None = None
-    cause: str | None = None  # the failure as one text
-    failure: Failure | None = None  # None also for a run that an earlier version ended: see report.failures
+    cause: str | None = None  # description of the failure
+    failure: Failure | None = None  # also None for a run that ended under an earlier version: see report.failure_report
     accepted: float | None = None
-    root: str | None = None  # ID of the root folder on the target that took it on
+    root: str | None = None  # ID of the root folder on the target that accepted the run
     started: float | None = None
     ended: float | None = None
     outputs: int | None = None
     output_bytes: int | None = None
-    uncollected: int = 0  # entries of the list of outputs that are no outputs, such as links to folders
+    uncollected: int = 0  # output list entries that are not collected, such as links to folders
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
-    left_out: tuple[str, ...] = ()  # what the script recorded and is not read or checked: "metrics/x: not a file"
-    contact: str = IN_CONTACT  # as text
-    no_contact: JsonDict | None = None  # since, why, attached: whether the machine was
-    gpu: JsonDict | None = None  # what it got, a warning, the verdict: as the target told, within bounds
-    spark: JsonDict | None = None  # the application, how far it is, what it lost: as the target told, within bounds
-    metrics: Mapping[str, Any] = field(default_factory=dict)  # the latest value of each name
-    spans: Mapping[str, Span] = field(default_factory=dict)  # of the names that have numbers
-    params: Mapping[str, Any] = field(default_factory=dict)  # as the script told; see history.parameters.of_run
-    told_tags: Mapping[str, Any] = field(default_factory=dict)  # by the script: name → value
-    files: Mapping[str, JsonDict] = field(default_factory=dict)  # below outputs → as: image, table, model, …
-    children: Mapping[str, JsonDict] = field(default_factory=dict)  # inside: id → what the script told of it
-    noted: Noted = field(default_factory=Noted)
-    over_limit: Mapping[str, int] = field(default_factory=dict)  # kind → how much the run recorded beyond its limits
+    left_out: tuple[str, ...] = ()  # recorded data that mlw did not read or check, such as "metrics/x: not a file"
+    contact: str = IN_CONTACT  # description for users; see no_contact for details
+    no_contact: JsonDict | None = None  # keys: since, why, and attached (whether the machine was attached)
+    unwritten: str | None = None  # the detail of a run that has ended, but whose result the target cannot save yet
+    gpu: JsonDict | None = None  # keys: allocation, warning, verdict; as the target reported them, within limits
+    spark: JsonDict | None = None  # keys: application, progress, losses; as the target reported them, within limits
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # latest value for each name
+    spans: Mapping[str, Span] = field(default_factory=dict)  # for numeric metrics
+    params: Mapping[str, Any] = field(default_factory=dict)  # as the script logged them; see also history.parameters
+    told_tags: Mapping[str, Any] = field(default_factory=dict)  # set by the script: name → value
+    files: Mapping[str, JsonDict] = field(default_factory=dict)  # path below outputs → kind: image, table, model, …
+    children: Mapping[str, JsonDict] = field(default_factory=dict)  # nested runs: ID → data that the script logged
+    noted: Annotations = field(default_factory=Annotations)
+    over_limit: Mapping[str, int] = field(default_factory=dict)  # kind → number of items dropped because of limits
 
     def __repr__(self) -> str:
-        return f"<run {self.id}: {self.status.value}>"  # all of it is kilobytes, and a notebook shows lists of them
+        return f"<run {self.id}: {self.status.value}>"  # short, because notebooks display lists of runs
 
     @property
     def id(self) -> str:
@@ -373,21 +374,21 @@ class Run:
 
     @property
     def name(self) -> str | None:
-        """For people; the newest one that it was given."""
+        """The display name from a user, the submission, or MLflow, in this order of precedence."""
         if self.noted.name is not None:
             return self.noted.name
-        told = self.told_tags.get(_MLFLOW + "runName")
-        return self.spec.name or (told if isinstance(told, str) and told != self.id else None)
+        mlflow_name = self.told_tags.get(_MLFLOW + "runName")
+        return self.spec.name or (mlflow_name if isinstance(mlflow_name, str) and mlflow_name != self.id else None)
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """``best``, ``team=vision``: from the submit, from the script, from people, less those taken away."""
-        told = (
+        """Tags such as ``best`` and ``team=vision`` from submission, script, and users, without removed tags."""
+        script_tags = (
             name if value in ("", True) else f"{name}={value}"
             for name, value in self.told_tags.items()
-            if not name.startswith(_MLFLOW)  # what MLflow writes down for itself
+            if not name.startswith(_MLFLOW)  # internal tags of MLflow
         )
-        given = dict.fromkeys((*self.spec.tags, *told))
+        given = dict.fromkeys((*self.spec.tags, *script_tags))
         return tuple(dict.fromkeys((*(tag for tag in given if tag not in self.noted.untagged), *self.noted.tags)))
 
     @property

@@ -1,4 +1,4 @@
-"""Every folder of ours on this machine, once. File names inside a run folder are in ``remote/shared/layout.py``."""
+"""All folders that mlw uses on this machine. ``remote/shared/layout.py`` defines the files in run folders."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .remote.shared.layout import Root, RunFolder
 __all__ = ["Root", "RunFolder", "UserPaths", "data_folder", "user_name", "user_paths"]
 
 
-DATA_MARK = ".mlworkbench"  # a folder that holds it never travels with a project, whatever MLW_HOME says that day
+DATA_MARK = ".mlworkbench"  # a folder that contains this file is never uploaded with a project, whatever MLW_HOME is
 _MARK_TEXT = "Data folder of ML Workbench: run history, caches, and SSH keys. It does not belong to any project.\n"
 
 
 @dataclass(frozen=True)
 class UserPaths:
-    """Where this user's runs, code and caches live."""
+    """Folders for this user's runs, code, and caches."""
 
     home: Path
 
@@ -49,7 +49,10 @@ class UserPaths:
 
 
 def user_paths() -> UserPaths:
-    """``MLW_HOME``, else the data folder of the platform. Made private on first use."""
+    """Return the paths in ``MLW_HOME`` or the platform's data folder.
+
+    The folder is created on first use and is private.
+    """
     home = data_folder()
     if home == Path(home.anchor):
         raise HistoryError("MLW_HOME is the root of the file system", "set MLW_HOME to a dedicated folder")
@@ -73,12 +76,12 @@ def _mark(path: Path) -> None:
         with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(_MARK_TEXT)
     except OSError as error:
-        if error.errno not in (errno.EROFS, errno.EACCES):  # what can only be read can still be looked at
+        if error.errno not in (errno.EROFS, errno.EACCES):  # a read-only folder is still usable for reading
             raise
 
 
 def data_folder() -> Path:
-    """Where it is, or would be; nothing is made."""
+    """Return the path of the data folder without creating it."""
     given = os.environ.get("MLW_HOME")
     if not given:
         return _default()
@@ -86,13 +89,13 @@ def data_folder() -> Path:
         return Path(given).expanduser().absolute()
     except RuntimeError:
         problem = f"MLW_HOME is {given}, but there is no such user"
-    except OSError as error:  # the current folder is gone, and the name begins there
+    except OSError as error:  # MLW_HOME is relative, and the current folder was deleted
         problem = f"MLW_HOME is {given}, but the current folder cannot be used: {error.strerror}"
     raise HistoryError(problem, "set MLW_HOME to a writable folder", more="history-unusable")
 
 
 def user_name() -> str:
-    """Who works here, as this machine knows them."""
+    """Return the name of the current user on this machine."""
     import getpass  # noqa: PLC0415 - not needed by most commands
 
     try:
@@ -103,7 +106,7 @@ def user_name() -> str:
 
 def _default() -> Path:
     if os.name == "posix" and not os.environ.get("XDG_DATA_HOME") and os.uname().sysname == "Linux":
-        # What platformdirs answers here; asking it would cost every command 20 ms.
+        # Same result as platformdirs, whose import would cost every command 20 ms.
         return _home() / ".local" / "share" / "mlworkbench"
     import platformdirs  # noqa: PLC0415 - slow to import, and not needed on most machines
 
@@ -118,7 +121,7 @@ def _home() -> Path:
 
 
 def _refuse_foreign(home: Path) -> None:
-    """Another user's folder could be swapped under us."""
+    """Reject a data folder that another user owns or can write to: that user could replace its files."""
     if os.name != "posix":
         return
     facts = home.stat()

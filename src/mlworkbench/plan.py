@@ -1,33 +1,36 @@
-"""Everything about a run is decided here, as a value, before anything happens. Pure: reads nothing, writes nothing."""
+"""Create the spec of a run, which contains all decisions about it. Performs no I/O."""
 
 from __future__ import annotations
 
 import os
 import posixpath
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .config.project import Project
-from .consents import resolved_prefixes
-from .environments.site import Settled
-from .frameworks.framework import Made, Setting
+from .config.project_folder import Project
+from .container_consents import resolved_prefixes
+from .environments.solve_request import ResolvedEnvironment
+from .frameworks.framework import FrameworkCommand, Setting
 from .model import Command, Container, RunSpec, Snapshot
 from .remote.shared.gpu_request import FREE
 from .request import Request
-from .sweep import Sweep
-from .targets.ground import Ground
+from .targets.target_facts import TargetFacts
 
-# What a script on this machine sees of the caller's environment. Everything else stays out: it would make runs
-# unrepeatable, and it is where secrets are. The README lists the same names.
+if TYPE_CHECKING:
+    from .sweep_axes import Sweep
+
+# Environment variables that a script on this machine inherits. All others are left out, because they would make
+# runs irreproducible and may contain secrets. docs/reference/environment-variables.md lists the same names.
 INHERITED = tuple(
-    # the user and the language
+    # user and language
     "PATH HOME USER LOGNAME SHELL TMPDIR TZ LANG LANGUAGE LC_ALL LC_CTYPE LC_COLLATE LC_MESSAGES LC_MONETARY"
     " LC_NUMERIC LC_TIME"
-    # where libraries, GPUs and tools are found
+    # locations of libraries, GPUs, and tools
     " LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_FALLBACK_LIBRARY_PATH CUDA_HOME CUDA_PATH CUDA_VISIBLE_DEVICES"
     " CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES JAVA_HOME SPARK_HOME"
     " SPARK_CONF_DIR SPARK_LOCAL_IP SPARK_LOCAL_DIRS HADOOP_HOME HADOOP_CONF_DIR YARN_CONF_DIR KRB5CCNAME"
     " VIRTUAL_ENV CONDA_PREFIX OMP_NUM_THREADS MKL_NUM_THREADS"
-    # the way to the network
+    # network access
     " HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy SSL_CERT_FILE SSL_CERT_DIR"
     " REQUESTS_CA_BUNDLE CURL_CA_BUNDLE"
     # Windows cannot start a program without these
@@ -38,27 +41,27 @@ INHERITED = tuple(
 
 @dataclass(frozen=True)
 class Parts:
-    """All that a plan is made from."""
+    """Inputs for a plan."""
 
     project: Project
-    made: Made  # the command
-    setting: Setting  # what it was made from
-    settled: Settled  # the environment
+    command: FrameworkCommand  # the user's command
+    setting: Setting  # the data from which the command was created
+    environment: ResolvedEnvironment  # the resolved environment
     snapshot: Snapshot
     request: Request
-    ground: Ground  # the machine
-    starter: str = "detached"  # as the target names it
-    user: str | None = None  # who submits it
+    target_facts: TargetFacts  # facts about the target's machine
+    starter: str = "detached"  # how the supervisor is started
+    user: str | None = None  # name of the submitting user
     sweep: Sweep | None = None
 
 
 def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
-    """The run, decided."""
+    """Return the spec of a run."""
     runconfig = parts.setting.runconfig
     return RunSpec(
         id=run_id,
         key=key,
-        number=0,  # the history counts
+        number=0,  # the history assigns the number
         name=parts.request.name,
         project_id=parts.project.id,
         project_name=parts.project.name,
@@ -68,18 +71,18 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         runconfig=runconfig.name,
         framework=runconfig.framework,
         entry=parts.setting.entry,
-        commands=(Command("run", parts.made.command),),
+        commands=(Command("run", parts.command.command),),
         environment=_environment(parts, run_id),
         inherit=INHERITED,
         secrets=parts.request.secret_names,
         snapshot=parts.snapshot.digest,
         git=parts.snapshot.git,
-        lock=parts.settled.lock,
+        lock=parts.environment.lock,
         prepare=runconfig.prepare_environment,
-        path=parts.settled.path,
+        path=parts.environment.path,
         container=_container(parts, run_id),
         starter=parts.starter,
-        companions=parts.made.companions,
+        companions=parts.command.companions,
         gpus=_gpus(parts),
         timeout=parts.request.time_limit,
         tracked=runconfig.tracked_run,
@@ -92,63 +95,71 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
 
 
 def _container(parts: Parts, run_id: str) -> Container | None:
-    ground = parts.ground
-    if ground.engine is None:
+    target_facts = parts.target_facts
+    if target_facts.engine is None:
         return None
-    from .targets.container import Places, contain  # noqa: PLC0415 - runs without a container need not wait for it
+    from .targets.container_plan import Places, plan_container  # noqa: PLC0415 - runs without a container need not wait for it
 
     places = Places(
         root=parts.setting.root,
         inrun=parts.setting.inrun,
         run_id=run_id,
         project_id=parts.project.id,
-        uid=ground.uid,
-        gid=ground.gid,
-        user=ground.user,
-        share=shared_folder(ground, parts.project).rstrip("/"),
-        memory=ground.memory,
-        environment=parts.settled.mounts,
-        spark="spark" in parts.made.companions,
-        libc=parts.settled.libc,
-        resolved=resolved_prefixes(ground.allowed, ground.places),
+        uid=target_facts.uid,
+        gid=target_facts.gid,
+        user=target_facts.user,
+        share=shared_folder(target_facts, parts.project).rstrip("/"),
+        memory=target_facts.memory,
+        environment=parts.environment.mounts,
+        spark="spark" in parts.command.companions,
+        libc=parts.environment.libc,
+        resolved=resolved_prefixes(target_facts.allowed, target_facts.places),
     )
-    asked = _gpus(parts)
-    # Which ones it will be is decided on the target, when the run's turn has come.
-    return contain(parts.setting.compute, ground.engine, places, ("all",) if asked not in (None, "none") else ())
+    gpu_request = _gpus(parts)
+    # The target chooses the GPUs when the run is first in the queue.
+    return plan_container(
+        parts.setting.compute, target_facts.engine, places, ("all",) if gpu_request not in (None, "none") else ()
+    )
 
 
 def _gpus(parts: Parts) -> str | None:
-    """What the run asks for. Without a request it takes no lease and never waits, but for a container with GPUs."""
-    asked = parts.request.gpu_request or parts.setting.runconfig.gpus
-    if asked is not None or parts.ground.engine is None or not parts.setting.compute.nvidia_docker:
-        return asked
+    """Return the GPU request.
+
+    A run without one takes no lease and never waits. Containers with GPUs default to FREE.
+    """
+    gpu_request = parts.request.gpu_request or parts.setting.runconfig.gpus
+    if gpu_request is not None or parts.target_facts.engine is None or not parts.setting.compute.nvidia_docker:
+        return gpu_request
     return FREE
 
 
-def shared_folder(ground: Ground, project: Project) -> str:
-    """The project's shared folder on the target. Scripts append a file name without a separator of their own."""
-    join = posixpath.join if ground.share.startswith("/") else os.path.join
-    return join(ground.share, _folder_name(project), "")
+def shared_folder(target_facts: TargetFacts, project: Project) -> str:
+    """Return the project's shared folder on the target.
+
+    It ends with a separator, for scripts that append a file name.
+    """
+    join = posixpath.join if target_facts.share.startswith("/") else os.path.join
+    return join(target_facts.share, _folder_name(project), "")
 
 
 def _folder_name(project: Project) -> str:
-    """Of the project's shared folder: readable, unique, and no path whatever the project calls itself."""
+    """Return a readable, unique name for the project's shared folder, safe for any project name."""
     stem = "".join(letter if letter.isalnum() else "-" for letter in project.name)[:40]
     return f"{stem}-{project.id[:8]}"
 
 
 def _environment(parts: Parts, run_id: str) -> dict[str, str]:
-    setting, asked = parts.setting, dict(parts.setting.variables)
-    behind = asked.pop("PYTHONPATH", None)
+    setting, variables = parts.setting, dict(parts.setting.variables)
+    behind = variables.pop("PYTHONPATH", None)
     tracked = setting.runconfig.tracked_run
-    separator = ":" if setting.inrun.startswith("/") else os.pathsep  # a target is a Linux machine, this one may not be
+    separator = ":" if setting.inrun.startswith("/") else os.pathsep  # targets are Linux machines
     return {
-        "PYTHONUNBUFFERED": "1",  # stdout is a file: a line would show up only when 8 kB are full
-        **({"MLFLOW_TRACKING_URI": "mlw:run"} if tracked else {}),  # a server that the user names wins
-        **parts.settled.variables,
-        **asked,
+        "PYTHONUNBUFFERED": "1",  # stdout is a file, so Python would buffer 8 kB before it writes
+        **({"MLFLOW_TRACKING_URI": "mlw:run"} if tracked else {}),  # a server that the user configures takes precedence
+        **parts.environment.variables,
+        **variables,
         "PYTHONPATH": separator.join([setting.inrun, behind] if behind else [setting.inrun]),
-        "AZUREML_NATIVE_SHARE_DIRECTORY": shared_folder(parts.ground, parts.project),
+        "AZUREML_NATIVE_SHARE_DIRECTORY": shared_folder(parts.target_facts, parts.project),
         **({} if tracked else {"MLW_TRACKING": "off"}),
         "MLW_RUN_ID": run_id,
         "MLW_RUN_FOLDER": setting.root.run(run_id).path,

@@ -1,4 +1,4 @@
-"""Name → factory, from entry points. Built-ins and plugins come through the same door."""
+"""Plugins and built-in objects by name, found through entry points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = {"targets": "compute type", "environments": "environment", "frameworks"
 
 
 def load(group: str, name: str) -> Any:
-    """The object registered under ``name`` in ``mlworkbench.<group>``."""
+    """Return the object registered under ``name`` in ``mlworkbench.<group>``."""
     places = known(group)
     if name not in places:
         raise UnknownName(_KINDS[group], name, places)
@@ -23,31 +23,31 @@ def load(group: str, name: str) -> Any:
 
 
 def known(group: str) -> dict[str, str]:
-    """All names of a group with their places, without loading any of them."""
+    """Return all names in a group with their locations, without loading them."""
     return _all().get(f"mlworkbench.{group}", {})
 
 
 @lru_cache
 def _all() -> dict[str, dict[str, str]]:
-    """Group → name → place.
+    """Return the location of each name, by group and name.
 
-    Reads the ``entry_points.txt`` files itself: importlib.metadata takes 35 ms to import, and every command
-    would pay for it.
+    The ``entry_points.txt`` files are read directly, because importing ``importlib.metadata`` would
+    cost every command 35 ms.
     """
-    found: dict[str, dict[str, str]] = {}
-    for folder in module_path():  # a project may bring entry points of its own
+    groups: dict[str, dict[str, str]] = {}
+    for folder in module_path():  # without the current folder, because a project may contain entry points
         try:
             names = [name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))]
         except OSError:
             continue
         for name in names:
             for group, key, place in _entries(os.path.join(folder, name, "entry_points.txt")):
-                found.setdefault(group, {}).setdefault(key, place)
-    return found
+                groups.setdefault(group, {}).setdefault(key, place)
+    return groups
 
 
 def _entries(path: str) -> list[tuple[str, str, str]]:
-    """Those of ours: group, name, place."""
+    """Parse the entry points for mlw into tuples of group, name, and location."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()

@@ -1,4 +1,4 @@
-"""What is asked for when a run is submitted: the same values on the command line, over HTTP, and in Python."""
+"""A request to submit a run: the same values on the command line, over HTTP, and in Python."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .consents import Consent, asked_consents
+from .container_consents import Consent, asked_consents
 from .errors import UsageError
 from .model import Entry, JsonDict
 from .remote.shared.gpu_request import EXAMPLES
 from .remote.shared.gpu_request import parse as parse_gpus
 
 if TYPE_CHECKING:
-    from .sweep import Sweep
+    from .sweep_axes import Sweep
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
@@ -40,8 +40,8 @@ class SweepOptions:
         object.__setattr__(self, "axes", _words("axes", self.axes))
 
     def plan(self) -> Sweep:
-        """Return the sweep with its points; random ones are drawn now."""
-        from .sweep import GRID, RANDOM, Sweep, goal_of, plan_sweep, read_axis  # noqa: PLC0415 - few runs are sweeps
+        """Return the sweep with its points; random points are drawn now."""
+        from .sweep_axes import GRID, RANDOM, Sweep, plan_sweep, read_axis  # noqa: PLC0415
 
         seed = self.seed
         if seed is not None and not self.random:
@@ -52,13 +52,13 @@ class SweepOptions:
             seed = int.from_bytes(os.urandom(4), "big")
         return plan_sweep(
             Sweep(
-                tuple(read_axis(word) for word in self.axes),
+                tuple(read_axis(axis) for axis in self.axes),
                 way=RANDOM if self.random else GRID,
                 most=self.max_runs,
                 parallel=self.parallel,
                 seed=seed,
                 metric=self.metric,
-                goal=self.goal or (goal_of(self.metric) if self.metric else None),
+                goal=self.goal,
             )
         )
 
@@ -129,13 +129,13 @@ class Request:
 
     @property
     def secret_values(self) -> dict[str, str]:
-        """The values that the caller passed."""
+        """The secrets whose values the caller passed."""
         given = self.secrets if isinstance(self.secrets, Mapping) else {}
         return {name: value for name, value in given.items() if value is not None}
 
     @property
     def consents(self) -> tuple[Consent, ...]:
-        """What the container of this run may use, beyond what the user allowed its target."""
+        """Consents for the container of this run, besides those for its target."""
         return asked_consents(self.allow_mounts, self.allow_networks)
 
     @property
@@ -143,13 +143,13 @@ class Request:
         """The packages of ``allow_builds`` by their normalized names."""
         if not self.allow_builds:
             return frozenset()
-        from .settings import package_name  # noqa: PLC0415 - seldom given
+        from .user_settings import package_name  # noqa: PLC0415 - seldom given
 
         return frozenset(map(package_name, self.allow_builds))
 
     @property
     def gpu_request(self) -> str | None:
-        """``gpus`` as a text."""
+        """``gpus`` as a string."""
         return None if self.gpus is None else str(self.gpus).strip()
 
     @property
@@ -158,7 +158,7 @@ class Request:
         return None if self.timeout is None else _seconds(self.timeout)
 
     def check(self) -> None:
-        """Raise ``UsageError`` for values that are invalid whatever the project is."""
+        """Raise ``UsageError`` for values that are invalid in any project."""
         named = [name for name in (self.script, self.module, self.command) if name is not None]
         if len(named) > 1:
             raise UsageError("script, module, and command are mutually exclusive", "set one of them")
@@ -178,7 +178,7 @@ class Request:
 
 @dataclass(frozen=True)
 class CheckedRequest:
-    """A valid request with what it refers to: the points of its sweep, the lock of an earlier run."""
+    """A valid request with the data that it refers to: its sweep with all points, and the lock of an earlier run."""
 
     request: Request
     sweep: Sweep | None = None
@@ -198,7 +198,7 @@ def _check_gpus(text: str) -> None:
 
 
 def _words(name: str, values: Sequence[object]) -> tuple[str, ...]:
-    """A list of texts. A single text would be taken apart into its letters."""
+    """Return the values as strings. Reject a single string, because it would be split into letters."""
     if isinstance(values, str):
         raise UsageError(f"{name} is a text, not a list", f"for example: {name}=[{values!r}]")
     return tuple(map(str, values))
@@ -210,7 +210,7 @@ def _seconds(timeout: str | float) -> float:
     text = str(timeout)
     parts = re.findall(r"(\d+(?:\.\d+)?)([a-z]*)", text.replace(" ", ""))
     whole = "".join(number + unit for number, unit in parts) == text.replace(" ", "")
-    whole = whole and (len(parts) == 1 or all(unit for _, unit in parts))  # what 1h30 means is anybody's guess
+    whole = whole and (len(parts) == 1 or all(unit for _, unit in parts))  # 1h30 is ambiguous
     seconds = sum(float(number) * _UNITS.get(unit, float("nan")) for number, unit in parts)
     if not whole or not seconds > 0:
         raise UsageError(f"--timeout: invalid duration {text!r}", "for example: 90, 90s, 15m, 2h, 1h30m, 7d")

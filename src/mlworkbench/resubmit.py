@@ -1,6 +1,6 @@
 """Build the command line that submits a run again.
 
-Values from the run can never become options of mlw.
+Values from the run are never interpreted as mlw options.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .config.project import Project, find_project
+from .config.project_folder import Project, find_project
 from .errors import MlwError, UsageError
 from .history.store import History
 from .model import JsonDict, Run
-from .remote.shared.layout import is_outside
+from .remote.shared.layout import is_untracked
 from .request import Request, SweepOptions
 
 _SUBMIT = ("experiment", "submit", "--detach", "-o", "json")
@@ -23,52 +23,52 @@ _FLAGS = ("upgrade", "send_packages", "unchecked")
 
 
 def option(name: str, value: object) -> list[str]:
-    """``--name=value``: whatever the value begins with, it stays one."""
+    """Return ``--name=value``, so that the value is never parsed as an option."""
     return [] if value is None else [f"--{name}={value}"]
 
 
 def submit_words(request: Request) -> list[str]:
-    """``mlw experiment submit --detach -o json …`` without ``mlw``. Of secrets, it has the names only."""
+    """Return the ``mlw`` arguments ``experiment submit --detach -o json …``, with secrets by name."""
     return [*_SUBMIT, *submit_options(request)]
 
 
 def submit_options(request: Request) -> list[str]:
-    """All that follows ``submit``. A script must not begin with a dash."""
-    words = [*option("run-configuration", request.configuration), *option("target", request.target)]
+    """Return all arguments after ``submit``. The script name must not start with a dash."""
+    arguments = [*option("run-configuration", request.configuration), *option("target", request.target)]
     for name in ("name", "gpus", "timeout", "key", "locked"):
-        words += option(name, getattr(request, name))
-    words += [f"--tag={tag}" for tag in request.tags]
-    words += [f"--env={name}={value}" for name, value in request.environment.items()]
-    words += [f"--secret={name}" for name in request.secret_names]
-    words += _sweep_options(request.sweep) if request.sweep else []
-    words += [f"--allow-build={name}" for name in request.allow_builds]
-    words += [f"--allow-mount={path}" for path in request.allow_mounts]
-    words += [f"--allow-network={name}" for name in request.allow_networks]
-    words += [f"--{name.replace('_', '-')}" for name in _FLAGS if getattr(request, name)]
+        arguments += option(name, getattr(request, name))
+    arguments += [f"--tag={tag}" for tag in request.tags]
+    arguments += [f"--env={name}={value}" for name, value in request.environment.items()]
+    arguments += [f"--secret={name}" for name in request.secret_names]
+    arguments += _sweep_options(request.sweep) if request.sweep else []
+    arguments += [f"--allow-build={name}" for name in request.allow_builds]
+    arguments += [f"--allow-mount={path}" for path in request.allow_mounts]
+    arguments += [f"--allow-network={name}" for name in request.allow_networks]
+    arguments += [f"--{name.replace('_', '-')}" for name in _FLAGS if getattr(request, name)]
     if request.command is not None:
-        return [*words, "--", request.command, *request.arguments]
+        return [*arguments, "--", request.command, *request.arguments]
     if request.module is not None:
-        return [*words, "-m", request.module, *request.arguments]
-    return [*words, request.script, *request.arguments] if request.script is not None else words
+        return [*arguments, "-m", request.module, *request.arguments]
+    return [*arguments, request.script, *request.arguments] if request.script is not None else arguments
 
 
 def typed_command(request: Request) -> str:
-    """The command as one would type it."""
+    """Return the command as a user would type it."""
     first = ["-c", request.configuration] if request.configuration is not None else []
     return shlex.join(["mlw", "submit", *first, *submit_options(replace(request, configuration=None))])
 
 
 def _sweep_options(sweep: SweepOptions) -> list[str]:
-    words = [f"--sweep={axis}" for axis in sweep.axes]
-    words += ["--random"] if sweep.random else []
+    arguments = [f"--sweep={axis}" for axis in sweep.axes]
+    arguments += ["--random"] if sweep.random else []
     for name in ("max_runs", "parallel", "seed", "metric", "goal"):
-        words += option(name.replace("_", "-"), getattr(sweep, name))
-    return words
+        arguments += option(name.replace("_", "-"), getattr(sweep, name))
+    return arguments
 
 
 @dataclass(frozen=True)
-class Again:
-    """A run as it can be submitted once more."""
+class PreviousRun:
+    """A run that can be submitted again."""
 
     run: Run
     project: Project
@@ -77,7 +77,7 @@ class Again:
 
     @property
     def locked(self) -> bool:
-        """Whether its environment is known to the last package."""
+        """Whether the exact packages of the run's environment are known."""
         return (self.run.spec.lock or {}).get("kind") == "managed"
 
     @property
@@ -85,40 +85,49 @@ class Again:
         return shlex.join(self.run.spec.entry.arguments)
 
 
-def again(
-    history: History, run_id: str, known: Sequence[Path], hint: str = "open its folder on the Projects page first"
-) -> Again:
-    """``known``: folders of projects that were opened here, in case the run's own has moved; ``hint``: for then."""
+def find_previous_run(
+    history: History,
+    run_id: str,
+    known_folders: Sequence[Path],
+    hint: str = "open its folder on the Projects page first",
+) -> PreviousRun:
+    """Return what is needed to submit a run again.
+
+    ``known_folders``: folders of opened projects, searched if the run's project has moved.
+    ``hint``: shown if the project is not found.
+    """
     run = history.get(run_id)
-    if is_outside(run.id):
+    if is_untracked(run.id):
         raise UsageError(f"run {run.id} was not submitted by mlw", "start its script the way it was started before")
     if run.spec.inside:
         raise UsageError(f"run {run.id} is nested in run {run.spec.folder}", f"rerun {run.spec.folder} instead")
-    for folder in (Path(run.spec.project_path), *known):
+    for folder in (Path(run.spec.project_path), *known_folders):
         project = _project(folder, run.spec.project_id)
         if project is not None:
-            return Again(run, project, tuple(project.runconfigs()), _scripts(project.root))
+            return PreviousRun(run, project, tuple(project.runconfigs()), _scripts(project.root))
     raise UsageError(f"project {run.spec.project_name} is no longer in {run.spec.project_path}", hint)
 
 
 def _project(folder: Path, project_id: str) -> Project | None:
     try:
-        found = find_project(folder)
+        project = find_project(folder)
     except (MlwError, OSError):
         return None
-    return found if found.id == project_id else None
+    return project if project.id == project_id else None
 
 
 def _scripts(root: Path) -> tuple[str, ...]:
-    """Of the project's folder itself; others can be typed."""
+    """Return the scripts in the project's root folder. Other paths can be typed by the user."""
     try:
         return tuple(sorted(path.name for path in root.glob("*.py"))[:200])
     except OSError:
         return ()
 
 
-def request_again(given: Again, *, configuration: str, script: str, arguments: str, locked: bool, name: str) -> Request:
-    """Build the request. Raises ``UsageError`` if quotes in the arguments are not closed."""
+def rerun_request(
+    given: PreviousRun, *, configuration: str, script: str, arguments: str, locked: bool, name: str
+) -> Request:
+    """Return the request for a rerun. Raise ``UsageError`` for a missing script or unclosed quotes."""
     try:
         typed = shlex.split(arguments)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Who watches a run that is followed: the command line, a handle of the library."""
+"""Interface for observing a run while it is followed, used by the command line and by run handles."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from .model import Run
 
 
 class Observer:
-    """Receives what happens to a run while its log is followed. Override the methods you need."""
+    """Base class for observers of a run whose log is followed. Override the methods you need."""
 
     def contact_changed(self, run: Run) -> None:
-        """Contact with the target was lost, or is back."""
+        """Handle lost or restored contact with the target."""
 
     def build_output(self, data: bytes) -> None:
-        """The preparation of the run has written this."""
+        """Handle new output from the preparation of the run."""
 
     def state_changed(self, run: Run) -> None:
-        """The history has recorded a new state of the run."""
+        """Handle a new state of the run in the history."""

@@ -1,4 +1,7 @@
-"""Where the value of a script's secret comes from. It is never written anywhere."""
+"""Find secrets and passwords in the environment, in the keyring, or with a prompt.
+
+Only ``keep`` stores a value, and only in the keyring.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ import click
 from .errors import UsageError
 
 SERVICE = "mlworkbench"
-HANDED = "MLW_SECRET_"  # before the name of a secret that whoever started us hands over, whatever it is called
-# Taken out of the environment before anything is started: no other program inherits them.
-_handed = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(HANDED)}
+PASSED_PREFIX = "MLW_SECRET_"  # prefix of variables for secrets from a parent process
+# Removed from the environment before any program is started, so that no other program inherits them.
+_passed_secrets = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PASSED_PREFIX)}
 
 
 def find_secret(name: str, ask: bool = True) -> str:
-    """From the environment, else the operating system's keyring, else asked for on the terminal."""
-    value = _handed.get(HANDED + name) or os.environ.get(name) or _from_keyring(name)
+    """Return a secret from the environment, the keyring, or a prompt on the terminal, in this order."""
+    value = _passed_secrets.get(PASSED_PREFIX + name) or os.environ.get(name) or _from_keyring(name)
     if value:
         return value
     if ask and sys.stdin is not None and sys.stdin.isatty():
@@ -30,7 +33,7 @@ def find_secret(name: str, ask: bool = True) -> str:
 
 
 def known_values(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """Secrets that can be had without asking, by name, and the names of the others."""
+    """Return secrets that are available without a prompt, by name, and the names of missing ones."""
     values: dict[str, str] = {}
     unknown: list[str] = []
     for name in names:
@@ -42,8 +45,11 @@ def known_values(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def registry_password(server: str, username: str, ask: bool = True) -> str:
-    """For pulling an image. The project names the registry, so the user's word must name it too: a stranger's
-    project must not get a password sent to a server of its own."""
+    """Return the password for pulling an image.
+
+    The project names the registry, so the user must have named it, too. Otherwise, an untrusted project
+    could send a password to its own server.
+    """
     where = server or "the default registry of the engine"
     if os.environ.get("MLW_REGISTRY_SERVER", "") == server and "MLW_REGISTRY_PASSWORD" in os.environ:
         return os.environ["MLW_REGISTRY_PASSWORD"]
@@ -60,12 +66,12 @@ def registry_password(server: str, username: str, ask: bool = True) -> str:
 
 
 def stored(name: str) -> str | None:
-    """What the keyring has under this name."""
+    """Return the value stored in the keyring, or None."""
     return _from_keyring(name)
 
 
 def keep(name: str, value: str) -> bool:
-    """Put it into the keyring; False if this machine has none."""
+    """Store a value in the keyring. Return False if this machine has no keyring."""
     import keyring  # noqa: PLC0415 - slow to import, and most targets take keys
     from keyring.errors import KeyringError  # noqa: PLC0415
 
@@ -77,14 +83,14 @@ def keep(name: str, value: str) -> bool:
 
 
 def forget(name: str) -> None:
-    """Take it out of the keyring, if it is there."""
+    """Remove a value from the keyring, if it exists."""
     import keyring  # noqa: PLC0415
     from keyring.errors import KeyringError  # noqa: PLC0415
 
     try:
         keyring.delete_password(SERVICE, name)
     except KeyringError:
-        pass  # it is not there
+        pass  # it does not exist
 
 
 def _from_keyring(name: str) -> str | None:
@@ -92,7 +98,7 @@ def _from_keyring(name: str) -> str | None:
     from keyring.errors import KeyringError  # noqa: PLC0415
 
     try:
-        found: str | None = keyring.get_password(SERVICE, name)
+        password: str | None = keyring.get_password(SERVICE, name)
     except KeyringError:
         return None  # no keyring on this machine
-    return found
+    return password

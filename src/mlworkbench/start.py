@@ -1,13 +1,14 @@
-"""The start file of mlw's own processes: repairs the module path, then runs ``mlw``.
+"""Entry point of mlw's own processes: corrects the module path, then runs ``mlw``.
 
-Started by its absolute path, so that nothing in the current folder is imported, which may be somebody else's project:
-``python -m`` would import from there, ``-P`` needs Python 3.11, and ``-I`` hides what the user has installed.
+It is started by its absolute path, so that nothing is imported from the current folder, which may
+be an untrusted project: ``python -m`` would import from there, ``-P`` needs Python 3.11, and ``-I``
+hides the user's packages.
 """
 
 import os
 import sys
 
-# Python has put the folder of this file first. In its place comes the one above, so that mlworkbench is this one.
+# Python puts the folder of this file first. Replace it with its parent, so that this mlworkbench is imported.
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [os.path.dirname(_HERE), *(entry for entry in sys.path if os.path.abspath(entry) != _HERE)]
 

@@ -1,4 +1,4 @@
-"""The whole of a submit: read the files, take the snapshot, plan, record, launch."""
+"""Steps of a submission: read the configuration, take the snapshot, plan, record, and launch."""
 
 from __future__ import annotations
 
@@ -9,49 +9,48 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .config.dialects import override
-from .config.project import Project, spark_dependencies
-from .environments.choose import is_managed, settle_environment
-from .environments.site import Settled, Site
+from .config.legacy_formats import apply_overrides
+from .config.project_folder import Project, load_spark_dependencies
+from .environments.selection import is_managed, select_environment
+from .environments.solve_request import EnvironmentRequest, ResolvedEnvironment
 from .errors import PreflightError, UnknownName, UsageError
 from .frameworks.framework import Setting, framework_of
-from .history.children import children_of_sweep
-from .history.folders import make_folder
-from .history.names import new_id
+from .history.child_runs import children_of_sweep
+from .history.run_folders import make_folder
+from .history.run_ids import new_id
 from .history.store import History, IdTaken
-from .hosts.library import starter_name
+from .hosts.bundle import starter_name
 from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec, Snapshot
 from .paths import UserPaths, user_name
 from .plan import Parts, plan, shared_folder
 from .remote.shared.failpoint import failpoint
 from .request import CheckedRequest, Request
-from .snapshot.take import holds, take
-from .sweep import entry_of, name_of
-from .targets.ground import Ground, survey
-from .targets.opening import open_target
-from .targets.target import Stock, Target
+from .snapshot.take_snapshot import has_file, take
+from .targets.target import Target, UploadSource
+from .targets.target_factory import open_target
+from .targets.target_facts import TargetFacts, collect_target_facts
 from .targets.types import Feature
 
 if TYPE_CHECKING:
-    from .hosts.parcel import Package
+    from .hosts.package_upload import Package
     from .preflight.finding import Finding
 
 Progress = Callable[[int, int], None]
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A run that was planned and not yet recorded."""
+    """A run that is planned but not yet recorded."""
 
     spec: RunSpec
     parts: Parts
     target: Target
     warnings: tuple[Finding, ...] = ()
-    children: tuple[RunSpec, ...] = ()  # of a sweep
+    children: tuple[RunSpec, ...] = ()  # runs of a sweep
 
     def with_children(self) -> Draft:
-        """A sweep as its parent and one run for each point, all under new ids; other runs as they are."""
+        """Return the draft to record; for a sweep, with one child per point, all with new IDs."""
         sweep = self.parts.sweep
         if sweep is None:
             return self
@@ -68,34 +67,34 @@ def draft(
     progress: Progress | None = None,
     *,
     dry_run: bool = False,
-    tell: Tell = lambda text: None,
+    report: Report = lambda text: None,
 ) -> Draft:
-    """Decide everything about the run. Nothing has happened when this returns, but for a snapshot in the store.
+    """Plan the run completely. Until this returns, only a snapshot is stored.
 
-    ``dry_run``: nothing that the project names or holds is started, and no machine is called ahead of its use.
+    ``dry_run``: start nothing that the project names or contains, and contact no machine in advance.
     """
     request = checked.request
     runconfig, compute = choose(project, request)
     framework = framework_of(runconfig)
-    target = _opened(compute, paths, warm=not dry_run)
-    ground = survey(target, compute, paths, closely=is_managed(compute, runconfig))
-    place = grant(project, request, Place(runconfig, compute, target, ground))
-    look_for_gpus(request, runconfig, compute, target, stop=not request.unchecked and not dry_run)
+    target = _open_target(compute, paths, warm=not dry_run)
+    target_facts = collect_target_facts(target, compute, paths, detailed=is_managed(compute, runconfig))
+    place = apply_consents(project, request, Place(runconfig, compute, target, target_facts))
+    check_gpus(request, runconfig, compute, target, stop=not request.unchecked and not dry_run)
     entry = choose_entry(project, runconfig, request.entry)
-    warnings = look_ahead(project, runconfig, compute, place.ground, entry, stop=not request.unchecked)
-    settled = settle(project, request, paths, place, tell, dry_run=dry_run, lock=checked.lock)
-    setting = setting_of(project, request, entry, place, settled)
-    made = framework.make(setting)
-    if "spark" in made.companions:
-        warnings += look_for_spark(setting, target.host.ask, stop=not request.unchecked and not dry_run)
+    warnings = check_compatibility(project, runconfig, compute, place.target_facts, entry, stop=not request.unchecked)
+    environment = resolve_environment(project, request, paths, place, report, dry_run=dry_run, lock=checked.lock)
+    setting = build_setting(project, request, entry, place, environment)
+    command = framework.make(setting)
+    if "spark" in command.companions:
+        warnings += check_spark(setting, target.host.ask, stop=not request.unchecked and not dry_run)
     parts = Parts(
         project=project,
-        made=made,
+        command=command,
         setting=setting,
-        settled=settled,
+        environment=environment,
         snapshot=_snapshot(project, paths, entry, progress),
         request=request,
-        ground=place.ground,
+        target_facts=place.target_facts,
         starter=starter_name(target.type.starter),
         user=user_name(),
         sweep=checked.sweep,
@@ -104,7 +103,7 @@ def draft(
     return Draft(plan(parts, new_id(project.name), key, time.time()), parts, target, warnings).with_children()
 
 
-def _opened(compute: Compute, paths: UserPaths, *, warm: bool) -> Target:
+def _open_target(compute: Compute, paths: UserPaths, *, warm: bool) -> Target:
     target = open_target(compute, paths)
     if warm:
         target.host.warm_up()
@@ -112,10 +111,10 @@ def _opened(compute: Compute, paths: UserPaths, *, warm: bool) -> Target:
 
 
 def _snapshot(project: Project, paths: UserPaths, entry: Entry, progress: Progress | None) -> Snapshot:
-    """Take the snapshot; an error if the script is not in it."""
+    """Take the snapshot. Raises an error if it does not contain the script."""
     snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
     failpoint("snapshot")
-    if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):
+    if entry.kind == "script" and not has_file(paths.root, snapshot.digest, entry.name):
         raise UsageError(
             f"{entry.name} is excluded by an ignore file",
             f"add the line !/{entry.name} to .mlwignore (.gitignore and .amlignore also apply)",
@@ -123,151 +122,163 @@ def _snapshot(project: Project, paths: UserPaths, entry: Entry, progress: Progre
     return snapshot
 
 
-def _child(made: Draft, parent: str, point: Mapping[str, str]) -> RunSpec:
-    """One run of a sweep: decided as every other, but for the values that it gets."""
-    parts = made.parts
+def _child(planned: Draft, parent: str, point: Mapping[str, str]) -> RunSpec:
+    """Return one run of a sweep with its own parameter values."""
+    from .sweep_axes import entry_of, name_of  # noqa: PLC0415 - few runs are sweeps
+
+    parts = planned.parts
     setting = replace(parts.setting, entry=entry_of(parts.setting.entry, point))
-    own = replace(
+    child_parts = replace(
         parts,
-        made=framework_of(setting.runconfig).make(setting),
+        command=framework_of(setting.runconfig).make(setting),
         setting=setting,
     )
-    spec = plan(own, new_id(made.spec.project_name), os.urandom(16).hex(), made.spec.created)
+    spec = plan(child_parts, new_id(planned.spec.project_name), os.urandom(16).hex(), planned.spec.created)
     return replace(spec, name=name_of(point), parent=parent, varied=dict(point))
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run would be, and how."""
+    """The place where a run would execute: run configuration, target, and facts about the target."""
 
     runconfig: RunConfig
     compute: Compute
     target: Target
-    ground: Ground
+    target_facts: TargetFacts
 
 
-def grant(project: Project, request: Request, place: Place) -> Place:
-    """The place with the consents of this run; an error if the container needs more than was allowed."""
-    if place.ground.engine is None:
+def apply_consents(project: Project, request: Request, place: Place) -> Place:
+    """Return ``place`` with the consents for this run. Raises an error if the container needs more."""
+    if place.target_facts.engine is None:
         return place
-    from .targets.consent import refuse_unallowed, with_consents  # noqa: PLC0415 - for containers only
+    from .targets.consent_check import refuse_unallowed, with_consents  # noqa: PLC0415 - for containers only
 
-    ground = with_consents(place.target.host, place.ground, request.consents)
-    refuse_unallowed(place.compute, ground, shared_folder(ground, project), place.target.host)
-    return replace(place, ground=ground)
+    target_facts = with_consents(place.target.host, place.target_facts, request.consents)
+    refuse_unallowed(place.compute, target_facts, shared_folder(target_facts, project), place.target.host)
+    return replace(place, target_facts=target_facts)
 
 
-def setting_of(project: Project, request: Request, entry: Entry, place: Place, settled: Settled) -> Setting:
-    """What the command of a run is made from."""
+def build_setting(
+    project: Project, request: Request, entry: Entry, place: Place, environment: ResolvedEnvironment
+) -> Setting:
+    """Return the setting from which the command of a run is built."""
     host = place.target.host
     return Setting(
         entry=entry,
-        python=_expand(settled.interpreter.path, place.ground.home),
+        python=_expand(environment.interpreter.path, place.target_facts.home),
         runconfig=place.runconfig,
         compute=place.compute,
         root=host.root,
         inrun=host.inrun(),
-        lock=settled.lock,
+        lock=environment.lock,
         variables={**place.runconfig.environment_variables, **request.environment},
-        spark=spark_dependencies(project, place.runconfig),
+        spark=load_spark_dependencies(project, place.runconfig),
     )
 
 
-def settle(
+def resolve_environment(
     project: Project,
     request: Request,
     paths: UserPaths,
     place: Place,
-    tell: Tell,
+    report: Report,
     *,
     dry_run: bool = False,
     lock: JsonDict | None = None,
-) -> Settled:
-    """The environment, to the last version; solving it may take its time and the network."""
-    from .targets.images import image_libc  # noqa: PLC0415 - for containers only
+) -> ResolvedEnvironment:
+    """Resolve the environment completely. This may take a long time and use the network."""
+    from .targets.image_libc import image_libc  # noqa: PLC0415 - for containers only
 
-    return settle_environment(
-        Site(
+    return select_environment(
+        EnvironmentRequest(
             root=project.root,
             runconfig=place.runconfig,
             compute=place.compute,
             paths=paths,
             environ=os.environ,
             target=lambda: place.target.host.root,
-            facts=place.ground.facts,
-            image_libc=image_libc(place.target, place.compute, place.ground, paths, known_only=dry_run),
+            facts=place.target_facts.facts,
+            image_libc=image_libc(place.target, place.compute, place.target_facts, paths, known_only=dry_run),
             locked=lock,
             refresh=request.upgrade,
             allowed_builds=request.allowed_builds,
             dry_run=dry_run,
-            tell=tell,
+            tell=report,
         )
     )
 
 
-def look_for_gpus(request: Request, runconfig: RunConfig, compute: Compute, target: Target, *, stop: bool) -> None:
-    """GPUs that the target does not have are an error before anything is recorded."""
-    asked = request.gpu_request or runconfig.gpus
-    if not stop or asked is None or not target.type.has(Feature.GPU_LEASES):  # they are not the host's
+def check_gpus(request: Request, runconfig: RunConfig, compute: Compute, target: Target, *, stop: bool) -> None:
+    """Raise an error, before anything is recorded, if the target lacks the requested GPUs."""
+    gpu_request = request.gpu_request or runconfig.gpus
+    if not stop or gpu_request is None or not target.type.has(Feature.GPU_LEASES):  # no leases: the GPUs are elsewhere
         return
-    from .targets.gpurequest import refuse_unmatched  # noqa: PLC0415 - most runs ask for none
+    from .targets.gpu_request_check import refuse_unmatched  # noqa: PLC0415 - most runs ask for none
 
-    refuse_unmatched(asked, compute.name, target.host)
+    refuse_unmatched(gpu_request, compute.name, target.host)
 
 
-def look_for_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict], *, stop: bool) -> tuple[Finding, ...]:
-    """A Spark that is not there is told before anything travels; what else is odd is returned."""
-    from .preflight.spark import missing, warnings  # noqa: PLC0415 - for PySpark only
+def check_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict], *, stop: bool) -> tuple[Finding, ...]:
+    """Raise an error if Spark is missing, before anything is uploaded. Return other findings."""
+    from .preflight.spark_rules import deploy_warnings, find_missing  # noqa: PLC0415 - for PySpark only
 
-    problem = missing(setting, ask) if stop else None
+    problem = find_missing(setting, ask) if stop else None
     if problem is not None:
         raise PreflightError(problem.message, problem.hint, more="no-spark")
-    return warnings(setting)
+    return deploy_warnings(setting)
 
 
-def look_ahead(
-    project: Project, runconfig: RunConfig, compute: Compute, ground: Ground, entry: Entry | None, *, stop: bool
+def check_compatibility(
+    project: Project,
+    runconfig: RunConfig,
+    compute: Compute,
+    target_facts: TargetFacts,
+    entry: Entry | None,
+    *,
+    stop: bool,
 ) -> tuple[Finding, ...]:
-    """What cannot work there, found before anything travels: errors stop the run, the rest is returned."""
-    from .preflight.check import preflight  # noqa: PLC0415 - few other commands need it
+    """Check compatibility before anything is uploaded. Errors stop the run; return other findings."""
+    from .preflight.checker import preflight  # noqa: PLC0415 - few other commands need it
 
-    found = preflight(project, runconfig, compute, ground.facts or None, entry, managed=is_managed(compute, runconfig))
-    errors = [one for one in found if one.severity == "error"]
+    findings = preflight(
+        project, runconfig, compute, target_facts.facts or None, entry, managed=is_managed(compute, runconfig)
+    )
+    errors = [finding for finding in findings if finding.severity == "error"]
     if errors and stop:
-        lines = [f"  {one}\n    hint: {one.hint}" for one in errors]
+        lines = [f"  {finding}\n    hint: {finding.hint}" for finding in errors]
         raise PreflightError(
             "preflight checks failed for " + compute.name + ":\n" + "\n".join(lines),
-            ("mlw project doctor --fix applies the suggested fixes; " if any(one.fix for one in errors) else "")
+            ("mlw project doctor --fix applies the suggested fixes; " if any(finding.fix for finding in errors) else "")
             + "--unchecked submits anyway",
             more="cannot-work-there",
         )
-    return tuple(found)
+    return tuple(findings)
 
 
 def full_key(project: Project, key: str) -> str:
-    """A submit key belongs to its project."""
+    """Return the idempotency key qualified by its project."""
     return f"{project.id}:{key}"
 
 
-def record(history: History, made: Draft) -> tuple[RunSpec, bool]:
-    """Write the run down before anything leaves this machine; an older run with the same key is that run."""
+def record(history: History, planned: Draft) -> tuple[RunSpec, bool]:
+    """Record the run before anything leaves this machine, or return a run with the same key."""
     while True:
-        spec = made.spec
+        spec = planned.spec
         try:
-            stored, new = history.add(spec, made.children)
+            stored, new = history.add(spec, planned.children)
             break
         except IdTaken:
-            again = plan(made.parts, new_id(spec.project_name), spec.key, spec.created)
-            made = replace(made, spec=again).with_children()
-    if new and made.parts.snapshot.git_diff:
+            again = plan(planned.parts, new_id(spec.project_name), spec.key, spec.created)
+            planned = replace(planned, spec=again).with_children()
+    if new and planned.parts.snapshot.git_diff:
         first = history.paths.root.run(stored.id).git_diff
-        _write_private(first, made.parts.snapshot.git_diff)
-        for child in made.children:
+        _write_private(first, planned.parts.snapshot.git_diff)
+        for child in planned.children:
             path = history.paths.root.run(child.id).git_diff
             try:
-                os.link(first, path)  # a sweep has thousands of children, and their code is the same
+                os.link(first, path)  # a sweep has thousands of children with the same code
             except OSError:
-                _write_private(path, made.parts.snapshot.git_diff)
+                _write_private(path, planned.parts.snapshot.git_diff)
     return stored, new
 
 
@@ -285,52 +296,52 @@ def launch(
     *,
     everything: bool = False,
 ) -> Run:
-    """Put a recorded run to work. Harmless if it already is. ``progress`` is of the code and packages that travel."""
+    """Start a recorded run unless it has started. ``progress`` reports code and package uploads."""
     if spec.origin is not None:
         raise UsageError(
             f"run {spec.id} was submitted from {spec.origin}; it can only be viewed or canceled here",
             "to run it from here, submit the script with 'mlw submit'",
         )
     children = [run.spec for run in children_of_sweep(history, spec)]
-    for one in (spec, *children):
-        make_folder(history.paths.root, one)
+    for run_spec in (spec, *children):
+        make_folder(history.paths.root, run_spec)
     run = history.take_over(spec.id)
     failpoint("launching")
-    target.launch(spec, secrets, stock_of(history.paths, progress), everything, children)
+    target.launch(spec, secrets, upload_source(history.paths, progress), everything, children)
     failpoint("launched-here")
     return run
 
 
-def stock_of(paths: UserPaths, progress: Progress | None = None) -> Stock:
-    """What can be sent from here: code, and packages."""
+def upload_source(paths: UserPaths, progress: Progress | None = None) -> UploadSource:
+    """Return the code and packages that this machine can upload."""
 
     def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any]) -> Mapping[str, Package]:
-        from .environments.supply import packages as find  # noqa: PLC0415 - few submits have packages to send
+        from .environments.package_supply import collect_packages as find  # noqa: PLC0415 - seldom needed
 
         return find(lock, lacking, paths.root)
 
-    return Stock(paths.root, packages, progress)
+    return UploadSource(paths.root, packages, progress)
 
 
 def choose(project: Project, request: Request) -> tuple[RunConfig, Compute]:
-    """Run configuration and target, from what was named: either, both or none of them."""
+    """Return the run configuration and the target. The request may name one, both, or neither."""
     name = request.configuration
     if name is None:
         name = _default_runconfig(project, request.target)
     runconfig = project.runconfig(name)
     if request.target is not None:
         runconfig = replace(runconfig, target=request.target)
-    compute = override(project.compute(runconfig.target), runconfig.overrides)
-    asked = request.gpu_request or runconfig.gpus
-    if asked is not None:  # whoever asks for GPUs means a container with them, and packages that can use them
-        compute = replace(compute, nvidia_docker=asked != "none")
+    compute = apply_overrides(project.compute(runconfig.target), runconfig.overrides)
+    gpu_request = request.gpu_request or runconfig.gpus
+    if gpu_request is not None:  # a request for GPUs implies a container with GPUs, and packages that support them
+        compute = replace(compute, nvidia_docker=gpu_request != "none")
     return runconfig, compute
 
 
 def _default_runconfig(project: Project, target: str | None) -> str:
     names = project.runconfigs()
     if target is not None:
-        project.compute(target)  # an unknown target is the clearer complaint
+        project.compute(target)  # raises an error if the target does not exist
         fitting = [name for name in names if name == target or project.runconfig(name).target == target]
         if fitting:
             return target if target in fitting else fitting[0]
@@ -342,25 +353,25 @@ def _default_runconfig(project: Project, target: str | None) -> str:
     )
 
 
-def choose_entry(project: Project, runconfig: RunConfig, asked: Entry | None) -> Entry:
-    """What to run: from the command line, else from ArgumentVector. A script must be in the project."""
-    entry = asked
+def choose_entry(project: Project, runconfig: RunConfig, requested: Entry | None) -> Entry:
+    """Return what to run, from the command line or ArgumentVector. Scripts must be in the project."""
+    entry = requested
     if entry is None:
-        words = runconfig.argument_vector
-        if not words or words[0] == "$file":
+        arguments = runconfig.argument_vector
+        if not arguments or arguments[0] == "$file":
             raise UsageError(
                 "no script specified",
                 f"run 'mlw submit -c {runconfig.name} SCRIPT', or set ArgumentVector in "
                 f"aml_config/{runconfig.name}.runconfig",
             )
-        entry = Entry("script", words[0], tuple(words[1:]))
+        entry = Entry("script", arguments[0], tuple(arguments[1:]))
     if entry.kind != "script":
         return entry
     return replace(entry, name=_script(project, entry.name))
 
 
 def _script(project: Project, name: str) -> str:
-    """The script's path relative to the project, whichever way it was typed."""
+    """Return the path of the script relative to the project, however the user typed it."""
     typed = Path(name)
     if typed.suffix not in (".py", ".pyw", ".pyz", ""):
         raise UsageError(f"{name} is not a Python script", f"run other commands after --: mlw submit -- ./{name}")
@@ -378,5 +389,5 @@ def _script(project: Project, name: str) -> str:
 
 
 def _expand(path: str, home: str) -> str:
-    """~ is the home of the user on the target."""
+    """Expand ``~`` to the user's home folder on the target."""
     return home + path[1:] if path.startswith("~/") else path

@@ -1,4 +1,4 @@
-"""What ``--sweep`` asks for, as values: axes, and the points of a grid or of a draw. Pure."""
+"""Axes of parameter sweeps, and the points of a grid or of random draws, without side effects."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from random import Random
 from .errors import UsageError
 from .model import Entry, JsonDict
 
-MOST = 1000  # children, unless the user says how many
-UTMOST = 5000
+DEFAULT_MAX_RUNS = 1000  # default maximum number of children
+MAX_RUNS = 5000
 GRID, RANDOM = "grid", "random"
 EXAMPLE = "for example: --sweep lr=0.1,0.01 depth=2..8"
 
-WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*=.*", re.DOTALL)
+AXIS_DEFINITION = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*=.*", re.DOTALL)
 _NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
 _RANGE = re.compile(rf"(log:)?({_NUMBER})\.\.({_NUMBER})(?:\.\.({_NUMBER}))?")
 _LIKE_RANGE = re.compile(rf"log:|{_NUMBER}\.\.|[A-Za-z]\w*:{_NUMBER}\.\.")
-_FEWER_IS_BETTER = re.compile(r"(^|[^a-z])(loss|err|error|mae|mse|rmse|mape|perplexity|ppl|nll|wer|cer|fid)([^a-z]|$)")
-MORE_IS_BETTER = re.compile(r"acc|auc|f1|score|r2|iou|precision|recall|bleu|reward|return")
-_MISSES = 1000  # draws in vain before a space counts as used up
+_MAX_DUPLICATES = 1000  # successive duplicate draws after which the space counts as exhausted
 
 Point = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Steps:
-    """``count`` numbers from ``low`` on."""
+    """A sequence of ``count`` numbers starting at ``low``."""
 
     low: Decimal
     step: Decimal
@@ -43,7 +41,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Word:
-    """A value as it was written."""
+    """A value as the user typed it."""
 
     text: str
     count: int = 1
@@ -54,7 +52,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Span:
-    """All numbers between two: to draw from, not to go through."""
+    """A continuous range, which supports random draws but not grids."""
 
     low: float
     high: float
@@ -63,7 +61,7 @@ class Span:
 
     def draw(self, chance: float) -> str:
         if self.log:
-            # Whole numbers are rounded: each has its share on both sides, also the first and the last.
+            # Extend an integer range by 0.5, so that rounding does not make its ends less likely.
             low, high = (self.low - 0.5, self.high + 0.5) if self.whole else (self.low, self.high)
             value = math.exp(math.log(low) + chance * (math.log(high) - math.log(low)))
         else:
@@ -75,7 +73,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Axis:
-    """One name and what it may be."""
+    """A parameter name and its values."""
 
     name: str
     text: str
@@ -96,12 +94,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All that a sweep is, but for its script."""
+    """A sweep without its script."""
 
     axes: tuple[Axis, ...]
     way: str = GRID
     most: int | None = None
-    parallel: int | None = None  # None: the target decides, by its GPUs
+    parallel: int | None = None  # None: the target decides by its number of GPUs
     seed: int | None = None
     metric: str | None = None
     goal: str | None = None  # "max" or "min"
@@ -119,46 +117,46 @@ class Sweep:
         }
 
 
-def read_axis(word: str) -> Axis:
-    """``lr=0.1,0.01``, ``depth=2..8``, ``width=16..64..16``, ``lr=log:0.0001..0.1``."""
-    name, equals, text = word.partition("=")
-    if not equals or not WORD.fullmatch(word):
-        bare = word.lstrip("-")
-        hint = f"write --sweep {bare}" if bare != word and WORD.fullmatch(bare) else EXAMPLE
-        raise UsageError(f"--sweep {word} has no values", hint)
+def read_axis(definition: str) -> Axis:
+    """Parse ``lr=0.1,0.01``, ``depth=2..8``, ``width=16..64..16``, or ``lr=log:0.0001..0.1``."""
+    name, equals, text = definition.partition("=")
+    if not equals or not AXIS_DEFINITION.fullmatch(definition):
+        bare = definition.lstrip("-")
+        hint = f"write --sweep {bare}" if bare != definition and AXIS_DEFINITION.fullmatch(bare) else EXAMPLE
+        raise UsageError(f"--sweep {definition} has no values", hint)
     words = [part.replace("\\,", ",").strip() for part in re.split(r"(?<!\\),", text)]
     if not text or "" in words:
-        raise UsageError(f"--sweep {word}: a value is missing", EXAMPLE)
+        raise UsageError(f"--sweep {definition}: a value is missing", EXAMPLE)
     parts: list[Steps | Word] = []
     for one in words:
-        found = _read_range(name, one)
-        if isinstance(found, Span):
+        span = _read_range(name, one)
+        if isinstance(span, Span):
             if len(words) > 1:
                 raise UsageError(
-                    f"--sweep {word}: {one} cannot be part of a list", f"write --sweep {name}={one} --random"
+                    f"--sweep {definition}: {one} cannot be part of a list", f"write --sweep {name}={one} --random"
                 )
-            return Axis(name, text, span=found)
-        parts.append(found or Word(one))
+            return Axis(name, text, span=span)
+        parts.append(span or Word(one))
     axis = Axis(name, text, tuple(parts))
-    if axis.count <= UTMOST:
+    if axis.count <= MAX_RUNS:
         values = [axis.at(index) for index in range(axis.count)]
         twice = next((value for value in values if values.count(value) > 1), None) if len(words) > 1 else None
         if twice is not None:
-            raise UsageError(f"--sweep {word}: duplicate value {twice}", "list each value once")
+            raise UsageError(f"--sweep {definition}: duplicate value {twice}", "list each value once")
     return axis
 
 
 def _read_range(name: str, text: str) -> Steps | Span | None:
-    """None: it is a plain word."""
-    found = _RANGE.fullmatch(text)
-    if not found:
+    """Parse a range; None if the string is a plain value."""
+    match = _RANGE.fullmatch(text)
+    if not match:
         if _LIKE_RANGE.match(text):
             raise UsageError(
                 f"--sweep {name}={text} is not a range",
                 "valid ranges: 2..8 and 2..8..2 (with a step); with --random also 0.1..0.5 and log:0.001..0.1",
             )
         return None
-    log, ends, step = bool(found[1]), (found[2], found[3]), found[4]
+    log, ends, step = bool(match[1]), (match[2], match[3]), match[4]
     low, high = (Decimal(end) for end in ends)
     whole = all(re.fullmatch(r"[+-]?\d+", end) for end in ends)
     if high < low:
@@ -176,64 +174,64 @@ def _read_range(name: str, text: str) -> Steps | Span | None:
 
 
 def plan_sweep(sweep: Sweep) -> Sweep:
-    """The sweep with its points, checked; ``seed`` must be given where they are drawn."""
+    """Return the validated sweep with its points. ``seed`` is required for random draws."""
     names = [axis.name for axis in sweep.axes]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"--sweep has {twice} twice", f"list all values at once: {twice}=1,2,3")
-    if sweep.most is not None and not 0 < sweep.most <= UTMOST:
-        raise UsageError(f"--max-runs {sweep.most} is out of range", f"use a number from 1 to {UTMOST}")
+    if sweep.most is not None and not 0 < sweep.most <= MAX_RUNS:
+        raise UsageError(f"--max-runs {sweep.most} is out of range", f"use a number from 1 to {MAX_RUNS}")
     spans = [axis for axis in sweep.axes if axis.span]
     if sweep.way == GRID and spans:
-        one = spans[0]
+        span = spans[0]
         raise UsageError(
-            f"a grid cannot cover the continuous range {one.name}={one.text}",
-            f"list the values, add a step ({one.text.removeprefix('log:')}..STEP), or add --random --max-runs 20",
+            f"a grid cannot cover the continuous range {span.name}={span.text}",
+            f"list the values, add a step ({span.text.removeprefix('log:')}..STEP), or add --random --max-runs 20",
         )
     if spans and sweep.most is None:
         raise UsageError(
             f"the range {spans[0].name}={spans[0].text} needs a number of runs", "for example: --max-runs 20"
         )
     total = math.prod(axis.count for axis in sweep.axes if not axis.span)
-    if not spans and total > MOST and sweep.most is None:
+    if not spans and total > DEFAULT_MAX_RUNS and sweep.most is None:
         raise UsageError(
-            f"the sweep has {total} runs; more than {MOST} need --max-runs", "add --max-runs N, or --random"
+            f"the sweep has {total} runs; more than {DEFAULT_MAX_RUNS} need --max-runs", "add --max-runs N, or --random"
         )
     points = _draw(sweep, total) if sweep.way == RANDOM else _grid(sweep, total)
     return replace(sweep, points=points)
 
 
 def _grid(sweep: Sweep, total: int) -> list[Point]:
-    """The last axis changes with every run."""
+    """Return the points of a grid; the last axis varies fastest."""
     count = min(total, sweep.most or total)
-    found: list[Point] = []
-    for places in product(*(range(min(axis.count, UTMOST)) for axis in sweep.axes)):
-        if len(found) == count:
+    points: list[Point] = []
+    for places in product(*(range(min(axis.count, MAX_RUNS)) for axis in sweep.axes)):
+        if len(points) == count:
             break
-        found.append({axis.name: axis.at(place) for axis, place in zip(sweep.axes, places, strict=True)})
-    return found
+        points.append({axis.name: axis.at(place) for axis, place in zip(sweep.axes, places, strict=True)})
+    return points
 
 
 def _draw(sweep: Sweep, total: int) -> list[Point]:
-    """Only ``random()`` is asked: its numbers are the same in every version of Python."""
+    """Draw points using only ``random()``, which yields the same numbers in every Python version."""
     chance = Random(sweep.seed).random
     if all(axis.span is None for axis in sweep.axes):
         return _shuffle(sweep, total, chance)
-    seen: dict[tuple[str, ...], None] = {}
+    drawn: dict[tuple[str, ...], None] = {}
     misses = 0
-    while len(seen) < (sweep.most or MOST) and misses < _MISSES:
+    while len(drawn) < (sweep.most or DEFAULT_MAX_RUNS) and misses < _MAX_DUPLICATES:
         values = tuple(
             axis.span.draw(chance()) if axis.span else axis.at(int(chance() * axis.count)) for axis in sweep.axes
         )
-        misses = misses + 1 if values in seen else 0
-        seen[values] = None
-    return [{axis.name: value for axis, value in zip(sweep.axes, values, strict=True)} for values in seen]
+        misses = misses + 1 if values in drawn else 0
+        drawn[values] = None
+    return [{axis.name: value for axis, value in zip(sweep.axes, values, strict=True)} for values in drawn]
 
 
 def _shuffle(sweep: Sweep, total: int, chance: object) -> list[Point]:
-    """Points of a grid in a drawn order, none twice, without making all of them."""
+    """Draw distinct grid points in random order, without creating the whole grid."""
     moved: dict[int, int] = {}
-    found = []
+    points = []
     for place in range(min(total, sweep.most or total)):
         other = place + int(chance() * (total - place))  # type: ignore[operator]
         index = moved.get(other, other)
@@ -242,41 +240,34 @@ def _shuffle(sweep: Sweep, total: int, chance: object) -> list[Point]:
         for axis in reversed(sweep.axes):
             index, rest = divmod(index, axis.count)
             point[axis.name] = axis.at(rest)
-        found.append({axis.name: point[axis.name] for axis in sweep.axes})
-    return found
+        points.append({axis.name: point[axis.name] for axis in sweep.axes})
+    return points
 
 
 def entry_of(entry: Entry, point: Mapping[str, str]) -> Entry:
-    """The script with the values of one child: where ``{name}`` stands, else behind the other arguments."""
+    """Return the script with the values of one child.
+
+    Values replace ``{name}`` in the arguments or are appended as further arguments.
+    """
     used: set[str] = set()
 
-    def fill(found: re.Match[str]) -> str:
-        used.add(found[1])
-        return point[found[1]]
+    def fill(match: re.Match[str]) -> str:
+        used.add(match[1])
+        return point[match[1]]
 
     places = re.compile("\\{(" + "|".join(map(re.escape, point)) + ")\\}")
-    words = [places.sub(fill, word) for word in entry.arguments]
+    arguments = [places.sub(fill, argument) for argument in entry.arguments]
     for name, value in point.items():
         if name in used:
             continue
-        if any(word == f"--{name}" or word.startswith(f"--{name}=") for word in entry.arguments):
+        if any(argument == f"--{name}" or argument.startswith(f"--{name}=") for argument in entry.arguments):
             raise UsageError(
                 f"{name} is both swept and passed as --{name}", f"remove one of them, or write --{name} {{{name}}}"
             )
-        words += [f"--{name}={value}"] if value.startswith("-") else [f"--{name}", value]
-    return replace(entry, arguments=tuple(words))
+        arguments += [f"--{name}={value}"] if value.startswith("-") else [f"--{name}", value]
+    return replace(entry, arguments=tuple(arguments))
 
 
 def name_of(point: Mapping[str, str]) -> str:
-    """``lr=0.1 depth=2``."""
+    """Return a name such as ``lr=0.1 depth=2``."""
     return " ".join(f"{name}={value}" for name, value in point.items())
-
-
-def suggests(metric: str) -> bool:
-    """Whether its name tells which way is better at all."""
-    return bool(MORE_IS_BETTER.search(metric.lower()) or _FEWER_IS_BETTER.search(metric.lower()))
-
-
-def goal_of(metric: str) -> str:
-    """Whether more of it is better, by its name."""
-    return "min" if _FEWER_IS_BETTER.search(metric.lower()) else "max"

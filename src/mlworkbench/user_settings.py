@@ -1,6 +1,7 @@
-"""User settings: what this user allows for all projects. Kept in the data folder, never read from a project.
+"""User settings: what the user allows for all projects.
 
-``settings.json`` maps the keys of ``KEYS`` to lists of strings.
+They are stored in the data folder and never read from a project. ``settings.json`` maps the keys of
+``KEYS`` to lists of strings.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from pathlib import Path
 from .errors import HistoryError, UnknownName, UsageError
 from .paths import UserPaths
 from .remote.shared.file_lock import wait_for_lock
-from .remote.shared.tree import NEW
-from .remote.shared.untrusted import parse_json
+from .remote.shared.folder_tree import NEW
+from .remote.shared.untrusted_json import parse_json
 
 _LARGEST = 1 << 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Values as ``settings.json`` holds them, normalized."""
+    """Normalized values of ``settings.json``."""
 
     allowed_builds: frozenset[str] = frozenset()
     index_hosts: frozenset[str] = frozenset()
@@ -33,7 +34,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class SettingKey:
-    """One key: its meaning, and how a value is checked and normalized."""
+    """Key of a setting: its meaning, and how its values are checked and normalized."""
 
     name: str
     field: str
@@ -42,14 +43,14 @@ class SettingKey:
 
 
 def package_name(text: str) -> str:
-    """A package name as PEP 503 normalizes it."""
+    """Normalize a package name according to PEP 503."""
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?", text):
         raise UsageError(f"{text[:80]!r} is not a package name", "for example: mlw settings add allowed-builds pyspark")
     return re.sub(r"[-_.]+", "-", text).lower()
 
 
 def index_host(text: str) -> str:
-    """A host name, with its port if that is not the standard one."""
+    """Normalize a host name, with its port if that is not the default."""
     host, _, port = text.lower().partition(":")
     if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", host) or (":" in text and not _is_port(port)):
         hint = "for example: mlw settings add index-hosts packages.example.com"
@@ -58,7 +59,7 @@ def index_host(text: str) -> str:
 
 
 def package_folder(text: str) -> str:
-    """A full path. A relative one, or the root of the disk, would allow the files of every project or all files."""
+    """Normalize a folder path. Reject relative paths and the root folder, which would allow too much."""
     path = os.path.normpath(text)
     if not os.path.isabs(text) or "\0" in text or path == os.path.dirname(path):
         hint = "for example: mlw settings add package-folders /srv/wheels"
@@ -95,7 +96,7 @@ def settings_file(paths: UserPaths) -> Path:
 
 
 def read_settings(paths: UserPaths) -> Settings:
-    """The settings of this user; the defaults where there is no file yet."""
+    """Return the user's settings, or the defaults if there is no file."""
     path = settings_file(paths)
     try:
         with path.open("rb") as file:
@@ -114,12 +115,12 @@ def read_settings(paths: UserPaths) -> Settings:
 
 
 def add_setting(paths: UserPaths, key: str, value: str) -> bool:
-    """Add a value to a key; whether it is new."""
+    """Add a value to a key; return whether it is new."""
     return _change(paths, find_key(key), value, present=True)
 
 
 def remove_setting(paths: UserPaths, key: str, value: str) -> bool:
-    """Remove a value from a key; whether it was there."""
+    """Remove a value from a key; return whether it existed."""
     return _change(paths, find_key(key), value, present=False)
 
 
@@ -146,7 +147,7 @@ def _change(paths: UserPaths, key: SettingKey, value: str, *, present: bool) -> 
 
 @contextmanager
 def _locked(paths: UserPaths) -> Iterator[None]:
-    """Two commands that change the settings at once must not lose a value."""
+    """Lock the settings, so that no value is lost when two commands change them at the same time."""
     handle = os.open(paths.home / "settings.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         wait_for_lock(handle)
@@ -171,5 +172,5 @@ def _write(path: Path, settings: Settings) -> None:
 
 
 def _damaged(path: Path, reason: object) -> HistoryError:
-    # Falling back to the defaults would hide from the user that what they allowed is not in force.
+    # Falling back to the defaults would hide that the user's permissions are not in effect.
     return HistoryError(f"cannot read {path}: {reason}", "fix the file, or delete it to use the defaults")

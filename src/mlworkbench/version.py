@@ -1,3 +1,3 @@
-"""The version, in a module of its own: inside a run the in-run library stands in for the package's door."""
+"""Version, in a separate module because the in-run library replaces the package inside a run."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The host contract of `mlworkbench.testing` on every host: this machine, a machine by SSH, and the fake."""
+"""The host contract of `mlworkbench.testing` on every host: this machine, a machine over SSH, and the fake."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from mlworkbench.attachments import Attachments
-from mlworkbench.hosts.local import LocalHost
-from mlworkbench.hosts.ssh import SshHost
+from mlworkbench.hosts.local_host import LocalHost
+from mlworkbench.hosts.ssh_host import SshHost
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.shared.layout import Root
 from mlworkbench.testing import FakeHost, HostContract, TargetFolder
 from mlworkbench.testing.host_contract import HostFilesContract
 
 
-class DistantPlace(TargetFolder):
-    """The folder of a user on a machine reached by SSH; what a test puts there is made that user's."""
+class RemoteFolder(TargetFolder):
+    """mlw's folder on a machine reached over SSH. The machine's user becomes the owner of files that a test adds."""
 
     def __init__(self, machine: Any) -> None:
         super().__init__(machine.home)
@@ -33,22 +33,22 @@ class DistantPlace(TargetFolder):
         subprocess.run(["chown", "-R", f"{self.machine.uid}:{self.machine.uid}", str(self.root)], check=True)
 
 
-def by_ssh(laptop: Any, machine: Any, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> SshHost:
-    """A host whose user has the machine's key and has met it before."""
-    become(laptop, monkeypatch)
+def make_ssh_host(laptop: Any, machine: Any, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> SshHost:
+    """Return a host whose user has an SSH key for the machine and has accepted its host key."""
+    act_as(laptop, monkeypatch)
     paths = UserPaths(laptop.store)
-    what = {"address": machine.address, "username": machine.user, "port": machine.port, **changes}
+    options = {"address": machine.address, "username": machine.user, "port": machine.port, **changes}
     draft = Attachments(paths).draft(
-        f"{what['username']}@{what['address']}:{what['port']}", **{"key": f"file:{machine.key}", **what}
+        f"{options['username']}@{options['address']}:{options['port']}", **{"key": f"file:{machine.key}", **options}
     )
-    draft.known_hosts.write_text(f"[{what['address']}]:{what['port']} {machine.host_key.partition(' ')[2]}")
-    if what["port"] == 22:
+    draft.known_hosts.write_text(f"[{options['address']}]:{options['port']} {machine.host_key.partition(' ')[2]}")
+    if options["port"] == 22:
         draft.known_hosts.write_text(machine.host_key)
     return SshHost(Attachments(paths).save(draft), paths)
 
 
-def become(laptop: Any, monkeypatch: pytest.MonkeyPatch) -> UserPaths:
-    """This process is that person's, with no agent of the developer's."""
+def act_as(laptop: Any, monkeypatch: pytest.MonkeyPatch) -> UserPaths:
+    """Set the environment variables of the laptop's user, without the developer's SSH agent, and create the store."""
     for name in ("HOME", "XDG_RUNTIME_DIR", "MLW_HOME", "PYTHON_KEYRING_BACKEND"):
         monkeypatch.setenv(name, laptop.env[name])
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -65,22 +65,22 @@ class TestLocalHost(HostContract):
 
 class TestSshHost(HostContract):
     @pytest.fixture
-    def there(self, machine):
+    def remote(self, machine):
         return machine()
 
     @pytest.fixture
-    def folder(self, there):
-        return DistantPlace(there)
+    def folder(self, remote):
+        return RemoteFolder(remote)
 
     @pytest.fixture
-    def host(self, laptop, there, monkeypatch):
-        host = by_ssh(laptop, there, monkeypatch)
+    def host(self, laptop, remote, monkeypatch):
+        host = make_ssh_host(laptop, remote, monkeypatch)
         yield host
         host.disconnect()
 
 
 class TestFakeHost(HostFilesContract):
-    """The fake reads files as real hosts do."""
+    """The fake host satisfies the part of the contract that concerns reading files."""
 
     @pytest.fixture
     def host(self, folder):

@@ -1,4 +1,4 @@
-"""The starter contract of `mlworkbench.testing` on every starter: ours, and that of examples/sshscript."""
+"""The starter contract of `mlworkbench.testing` on every starter: the built-in one and examples/sshscript."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from mlworkbench.remote.shared.starter_names import DETACHED
 from mlworkbench.testing import StarterContract
-from tests.e2e.plugins import EXAMPLES, write_job_script
+from tests.e2e.example_plugins import EXAMPLES, write_job_script
 
 
 class TestDetached(StarterContract):
@@ -18,5 +18,5 @@ class TestDetached(StarterContract):
 class TestSshscript(StarterContract):
     @pytest.fixture
     def starter(self, tmp_path):
-        write_job_script(tmp_path)  # the home folder of the target
+        write_job_script(tmp_path)  # the contract uses tmp_path as the target's home folder
         return str(EXAMPLES / "sshscript" / "mlw_sshscript_starter.py")

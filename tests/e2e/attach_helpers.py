@@ -1,4 +1,4 @@
-"""Attaching machines in tests: the command, whole trees of files to compare, and a look-out for secrets."""
+"""Helpers for attach tests: build the command, compare file trees, and watch for leaked secrets."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from tests.conftest import Done
 from tests.machines.laptop import Laptop
 from tests.machines.machine import Machine
 
-SECRET = f"canary-{os.urandom(8).hex()}"  # in no source: copies of them may lie about
+SECRET = f"canary-{os.urandom(8).hex()}"  # random, because copies of this file would contain a constant
 SCRIPT = "import socket\nprint('on', socket.gethostname())\n"
-ROOT_SSH = Path("/root/.ssh")  # where ssh itself looks, whatever HOME says
+ROOT_SSH = Path("/root/.ssh")  # ssh uses this folder regardless of HOME
 
 
-def words(host: Machine, kind: str = "remote", name: str = "box", **more: str) -> list[str]:
-    """The command line, with the machine's fingerprint unless `key=""`."""
-    made = ["computetarget", "attach", kind, "--name", name, "--address", more.get("address", host.address)]
-    made += ["--username", host.user]
+def attach_arguments(host: Machine, kind: str = "remote", name: str = "box", **more: str) -> list[str]:
+    """Return the command-line arguments, with the host key fingerprint unless `key=""`."""
+    arguments = ["computetarget", "attach", kind, "--name", name, "--address", more.get("address", host.address)]
+    arguments += ["--username", host.user]
     key = more.get("key", host.host_key_fingerprint)
-    return [*made, *(["--host-key", key] if key else [])]
+    return [*arguments, *(["--host-key", key] if key else [])]
 
 
-def by_password(laptop: Laptop, project: Path, host: Machine, *options: str, **more: str) -> Done:
-    return laptop.mlw(*words(host, **more), "--password-stdin", *options, cwd=project, input=f"{SECRET}\n")
+def attach_with_password(laptop: Laptop, project: Path, host: Machine, *options: str, **more: str) -> Done:
+    return laptop.mlw(*attach_arguments(host, **more), "--password-stdin", *options, cwd=project, input=f"{SECRET}\n")
 
 
-def attached(laptop: Laptop, host: Machine, project: Path, *options: str, **more: str) -> Done:
-    done = by_password(laptop, project, host, *options, **more)
+def attach_target(laptop: Laptop, host: Machine, project: Path, *options: str, **more: str) -> Done:
+    done = attach_with_password(laptop, project, host, *options, **more)
     assert done.code == 0, done
     return done
 
 
-def runs_there(laptop: Laptop, project: Path, host: Machine, name: str = "box") -> Done:
+def submit_and_check(laptop: Laptop, project: Path, host: Machine, name: str = "box") -> Done:
     done = laptop.mlw("submit", "-c", name, "train.py", cwd=project)
     assert done.code == 0, done
     assert done.out == f"on {host.name}\n"
@@ -44,37 +44,40 @@ def runs_there(laptop: Laptop, project: Path, host: Machine, name: str = "box") 
 
 
 def tree(*places: Path) -> dict[str, object]:
-    """Every path below the places → what it is, to the last byte. Times are left out: looking changes some."""
-    found: dict[str, object] = {}
+    """Map every path below the given places to its type and content. Times are excluded because reads change some."""
+    content_by_path: dict[str, object] = {}
     for place in places:
         for path in [place, *place.rglob("*")] if place.exists() else []:
             what = path.lstat()
             if stat.S_ISLNK(what.st_mode):
-                found[str(path)] = os.readlink(path)
+                content_by_path[str(path)] = os.readlink(path)
             elif stat.S_ISREG(what.st_mode):
-                found[str(path)] = (oct(what.st_mode), what.st_uid, path.read_bytes())
+                content_by_path[str(path)] = (oct(what.st_mode), what.st_uid, path.read_bytes())
             else:
-                found[str(path)] = (oct(what.st_mode), what.st_uid)
-    return found
+                content_by_path[str(path)] = (oct(what.st_mode), what.st_uid)
+    return content_by_path
 
 
-def world(laptop: Laptop, host: Machine, project: Path) -> dict[str, object]:
-    """All that an attach could change: the project, ~/.ssh, what mlw knows of machines, /tmp, the home there."""
-    here = (project, laptop.home / ".ssh", laptop.store / "targets", ROOT_SSH, Path(laptop.env["TMPDIR"]))
-    return tree(*here, host.home)
+def attach_state(laptop: Laptop, host: Machine, project: Path) -> dict[str, object]:
+    """Return all files that an attach could change: project, ~/.ssh, target records, TMPDIR, and the remote home."""
+    local_places = (project, laptop.home / ".ssh", laptop.store / "targets", ROOT_SSH, Path(laptop.env["TMPDIR"]))
+    return tree(*local_places, host.home)
 
 
 def new_project(laptop: Laptop) -> Path:
-    """With a folder for temporary files that nobody else uses; its name is short, since sockets are made in it."""
+    """Create a project, and a temporary folder whose path is short because it must fit into socket addresses."""
     laptop.env["TMPDIR"] = str(laptop.runtime / "tmp")
     (laptop.runtime / "tmp").mkdir()
     return laptop.project("demo", train=SCRIPT)
 
 
 @contextmanager
-def watched(*secrets: str) -> Iterator[list[str]]:
-    """Looks at command lines and environments of all processes, but mlw's own words, while the block runs."""
-    found: list[str] = []
+def watch_for_secrets(*secrets: str) -> Iterator[list[str]]:
+    """Search command lines and environments of all processes for secrets while the block runs.
+
+    The command line of mlw itself is excluded.
+    """
+    leaks: list[str] = []
     over = threading.Event()
 
     def look() -> None:
@@ -87,18 +90,18 @@ def watched(*secrets: str) -> Iterator[list[str]]:
                     continue
                 if b"/bin/mlw\0" not in line:
                     texts.append(line)
-                found.extend(f"{pid}: {line!r}" for one in secrets for text in texts if one.encode() in text)
+                leaks.extend(f"{pid}: {line!r}" for secret in secrets for text in texts if secret.encode() in text)
 
     thread = threading.Thread(target=look)
     thread.start()
     try:
-        yield found
+        yield leaks
     finally:
         over.set()
         thread.join()
 
 
-def files_with(secret: str, *places: Path) -> list[Path]:
+def files_containing(secret: str, *places: Path) -> list[Path]:
     return [
         path
         for place in places

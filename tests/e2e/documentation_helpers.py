@@ -1,4 +1,4 @@
-"""What the tests of the documentation share: machines with the names that the pages use."""
+"""Shared helpers for documentation tests: machines with the names that the pages use."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 INSTALL = 'python3 -m venv ~/mlw && ~/mlw/bin/pip install . && export PATH="$PATH:$HOME/mlw/bin"'
 TEAM_EXPORT = "mlw history export --mlflow http://tracking.lab:5000 --experiment team"
 YARN = "mlw computetarget attach cluster --name my_yarn --address edge --username ada --master yarn"
-# Pages that are followed from top to bottom, by tests/e2e/test_documented.py.
-WALKED = (
+# Pages that tests/e2e/test_documentation_pages.py follows from top to bottom.
+FOLLOWED_PAGES = (
     "README.md",
     "docs/how-to/attach-by-key.md",
     "docs/how-to/ci.md",
@@ -51,15 +51,15 @@ WALKED = (
     "docs/tutorial/first-gpu-run.md",
     "docs/tutorial/samples.md",
 )
-# Pages whose commands are run by tests of their own.
-FOLLOWED_ELSEWHERE = {
+# Pages whose commands are run by separate tests.
+PAGES_WITH_OWN_TESTS = {
     "docs/api.md": "tests/e2e/test_ui_api.py asks a server as the page says",
     "docs/how-to/add-a-compute-type.md": "tests/e2e/test_sshscript.py does what the page says",
     "docs/how-to/test-a-plugin.md": "tests/e2e/test_examples.py runs the tests of the page",
 }
 
 
-# What is not run: page, command → why.
+# Commands that are not run: (page, command) → reason.
 NOT_RUN = {
     ("README.md", "make demo"): "tests of scripts/demo run it",
     ("README.md", "make test"): "it runs these tests",
@@ -69,14 +69,17 @@ NOT_RUN = {
     ("docs/how-to/spark.md", "ssh -L 4040:127.0.0.1:4040 ada@edge"): "a tunnel to a page of Spark's own",
     ("docs/how-to/spark.md", YARN): "there is no YARN",
     ("docs/how-to/spark.md", "mlw computetarget check my_cluster"): "tests/e2e/test_attach_cluster.py checks one",
-    ("docs/how-to/spark.md", "mlw experiment prepare -c my_cluster"): "tests/e2e/test_spark_pack.py prepares for one",
+    (
+        "docs/how-to/spark.md",
+        "mlw experiment prepare -c my_cluster",
+    ): "tests/e2e/test_spark_archive.py prepares for one",
     ("docs/how-to/spark.md", "mlw submit --dry-run sweep.py"): "wants Spark; tests/e2e/test_spark.py has one",
     ("docs/how-to/from-azure-ml-workbench.md", "mlw …"): "stands for all commands",
 }
 
 
-def follows(name: str) -> Callable[[Test], Test]:
-    """The test does what that page says, all of it."""
+def follows_page(name: str) -> Callable[[Test], Test]:
+    """Mark a test that follows this page from top to bottom."""
 
     def mark(test: Test) -> Test:
         test.follows = name  # type: ignore[attr-defined]
@@ -85,8 +88,8 @@ def follows(name: str) -> Callable[[Test], Test]:
     return mark
 
 
-def reach(laptop: Laptop, name: str, host: Machine) -> None:
-    """The machine has that name for this person's ssh, and lets them in by their key."""
+def add_ssh_alias(laptop: Laptop, name: str, host: Machine) -> None:
+    """Add a host to the user's ssh configuration, so that ssh reaches the machine by this name with its key."""
     path = laptop.ssh_folder / "config"
     before = path.read_text() if path.exists() else ""
     lines = [f"Host {name}", f"  HostName {host.address}", f"  User {host.user}", f"  IdentityFile {host.key}"]
@@ -94,42 +97,47 @@ def reach(laptop: Laptop, name: str, host: Machine) -> None:
     laptop.ssh_config(before + "\n".join(lines))
 
 
-def gpus_on(host: Machine, count: int) -> FakeGpus:
-    """The machine has GPUs, as far as its driver's library tells."""
-    made = FakeGpus(host.home)
+def add_fake_gpus(host: Machine, count: int) -> FakeGpus:
+    """Give the machine simulated GPUs, visible through its driver library."""
+    gpus = FakeGpus(host.home)
     for _ in range(count):
-        made.add(f"GPU-{os.urandom(6).hex()}", memory=(140 * GIB, 0), name="NVIDIA H200", utilisation=0)
-    chown(made.folder, host.uid)
+        gpus.add(f"GPU-{os.urandom(6).hex()}", memory=(140 * GIB, 0), name="NVIDIA H200", utilisation=0)
+    chown(gpus.folder, host.uid)
     start_file = host.home / ".bashrc"
-    exports = "".join(f"export {name}={value}\n" for name, value in made.env_nvml_only.items())
+    exports = "".join(f"export {name}={value}\n" for name, value in gpus.env_nvml_only.items())
     start_file.write_text(exports + (start_file.read_text() if start_file.exists() else ""))
-    where = "/proc/driver/nvidia"  # there the kernel tells which driver is loaded
+    where = "/proc/driver/nvidia"  # the kernel reports the loaded driver in this folder
     host.run("sh", "-c", f"mount -t tmpfs none /proc/driver && mkdir {where} && cat >{where}/version", text=DRIVER)
-    return made
+    return gpus
 
 
 @contextmanager
-def serving_mlflow(python: Path, place: Path) -> Iterator[str]:
-    """The address of a real server, with a database of its own."""
+def mlflow_server(python: Path, place: Path) -> Iterator[str]:
+    """Run a real MLflow server with its own database and yield its address."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
-    words = ["--backend-store-uri", f"sqlite:///{place}/store.db", "--artifacts-destination", str(place / "artifacts")]
+    arguments = [
+        "--backend-store-uri",
+        f"sqlite:///{place}/store.db",
+        "--artifacts-destination",
+        str(place / "artifacts"),
+    ]
     with (place / "log").open("wb") as log:
         started = subprocess.Popen(
-            [python, "-m", "mlflow", "server", *words, "--port", str(port), "--workers", "1"],
+            [python, "-m", "mlflow", "server", *arguments, "--port", str(port), "--workers", "1"],
             stdout=log,
             stderr=log,
             cwd=place,
             env={
                 "PATH": f"{python.parent}:/usr/bin:/bin",
                 "HOME": str(place),
-                "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # nine more processes, for what no test asks
+                "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # saves nine processes that no test needs
             },
             start_new_session=True,
         )
     try:
-        wait_until(lambda: started.poll() is not None or _answers(port), "MLflow", 300)
+        wait_until(lambda: started.poll() is not None or _is_healthy(port), "MLflow", 300)
         assert started.poll() is None, (place / "log").read_text()
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -138,7 +146,7 @@ def serving_mlflow(python: Path, place: Path) -> Iterator[str]:
         started.wait()
 
 
-def _answers(port: int) -> bool:
+def _is_healthy(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
             return bool(answer.status == 200)

@@ -1,4 +1,4 @@
-"""The plugins of examples/, installed. As their page says it, with pip: test_documented::test_plugins."""
+"""Install the plugins of examples/. test_documentation_pages.py installs them with pip, as their page shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOB_SCRIPT_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-compute
 
 
 def write_job_script(home: Path) -> None:
-    """The script that the target of examples/sshscript has, as its page shows it."""
+    """Write the script for the target of examples/sshscript as its page shows it."""
     (text,) = (block.text for block in blocks(JOB_SCRIPT_PAGE.read_text()) if block.kind == "sh")
     script = home / "mlw-job"
     script.write_text(text)
@@ -24,7 +24,7 @@ def write_job_script(home: Path) -> None:
 
 
 def install(name: str, place: Path) -> dict[str, str]:
-    """Into a folder that holds the plugin and nothing else; the variables with which mlw finds it there."""
-    words = ["pip", "install", "-q", "--offline", "--no-deps", "--no-build-isolation", "--python", sys.executable]
-    subprocess.run([UV, *words, "--target", place, EXAMPLES / name], check=True)
+    """Install the plugin into an otherwise empty folder and return the variables with which mlw finds it."""
+    command = ["pip", "install", "-q", "--offline", "--no-deps", "--no-build-isolation", "--python", sys.executable]
+    subprocess.run([UV, *command, "--target", place, EXAMPLES / name], check=True)
     return {"PYTHONPATH": str(place)}

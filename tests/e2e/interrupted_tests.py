@@ -1,4 +1,4 @@
-"""No tests of the product: tests/e2e/test_session.py runs these in sessions that fail or are ended in the middle."""
+"""Tests that test_session_cleanup.py runs in sessions that fail or are ended early; they do not test the product."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.machines.browser import looking
+from tests.machines.browser import browser_session
 
-READY = "LEFT_RUNNING_READY"  # variable: the file that says that all has been started
+READY = "LEFT_RUNNING_READY"  # variable with the path of the file that signals that everything has started
 
 
-def test_that_is_ended_in_the_middle(machine, laptop):
-    """An engine with a container, a machine, and a run of mlw, all alive."""
+def test_interrupted_while_running(machine, laptop):
+    """Start an engine with a container, a machine, and an mlw run, and keep them alive."""
     host = machine(docker="yes")
     host.engine.docker("run", "--detach", host.engine.image, "sleep", "8640001")
     project = laptop.project(train="import time\nprint('up', flush=True)\ntime.sleep(1000000)")
@@ -24,13 +24,13 @@ def test_that_is_ended_in_the_middle(machine, laptop):
     signal.pause()
 
 
-def test_that_leaves_things_behind(tmp_path):
+def test_leaves_processes_and_mounts(tmp_path):
     subprocess.Popen(["setsid", "--fork", "sleep", "8640003"]).wait()
     (tmp_path / "mounted").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(tmp_path / "mounted")], check=True)
 
 
-def test_that_fails(machine, laptop, tmp_path):
+def test_fails_with_evidence(machine, laptop, tmp_path):
     machine(docker="yes")
-    with looking(laptop, laptop.project(), tmp_path):
+    with browser_session(laptop, laptop.project(), tmp_path):
         raise AssertionError("as it should")

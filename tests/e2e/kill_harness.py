@@ -1,9 +1,8 @@
-"""The kill test's harness, in the Jepsen manner: orders, a nemesis, an observer that is not the product, checkers.
+"""Harness for the kill test, modeled on Jepsen: orders, a nemesis, an independent observer, and checkers.
 
-An order is one ``mlw submit --key K``. The nemesis kills -9 while it is carried out: the client, the supervisor, the
-launcher, at a random moment or at a fail point by name. The observer is the user's script itself: it appends
-``start K pid`` and ``end K`` to a file that the product does not know. The checkers judge afterwards, from that file
-and the final records only.
+An order is one ``mlw submit --key K``. The nemesis sends kill -9 to the client, the supervisor, or the launcher, at a
+random moment or at a named failpoint. The observer is the user's script: it appends ``start K pid`` and ``end K`` to a
+file that the product does not use. Afterwards, the checkers use only that file and the final records.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from ..conftest import MLW, Done, Process, User
 from ..fork_server import forked
 
 SEED = int(os.environ.get("MLW_KILL_SEED", "20261115"))
-PATIENCE = float(os.environ.get("MLW_KILL_PATIENCE", "60"))  # seconds after which a command counts as hanging
-AT_ONCE = 3
+TIMEOUT = float(os.environ.get("MLW_KILL_PATIENCE", "60"))  # seconds after which a command counts as hung
+WORKERS = 3
 
 CLIENT_STAGES = ("snapshot", "recorded", "foldered", "launching", "launched-here")
 SUPERVISOR_STAGES = (
@@ -47,7 +46,7 @@ SUPERVISOR_STAGES = (
     "finished",
 )
 LAUNCHER_STAGES = ("before-gate", "after-gate", "after-start", "before-exit")
-FAR_STAGES = SUPERVISOR_STAGES + LAUNCHER_STAGES
+TARGET_STAGES = SUPERVISOR_STAGES + LAUNCHER_STAGES
 
 SCRIPT = """
 import os, sys, time
@@ -70,7 +69,7 @@ sys.exit(int(sys.argv[5]))
 
 
 def expected_log(order: Order) -> bytes:
-    """What the script prints, made up here a second time."""
+    """Return the output that the script must print."""
     lines = [f"{order.key} {n} {'x' * (n * 37 % 200)}\n" for n in range(order.lines)]
     return "".join([f"secret of {len(order.secret or '')}\n", *lines]).encode()
 
@@ -80,12 +79,12 @@ def expected_log(order: Order) -> bytes:
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls one call of submit: ``who`` is killed at ``stage``, or ``delay`` seconds after it was born.
+    """What happens to one submit call: ``who`` is killed at ``stage``, or ``delay`` seconds after it started.
 
-    Beside client, supervisor and launcher: ``both`` (client, then supervisor), ``ours`` (any process of ours on the
-    target), ``storm`` (all of those, five times in a row, whoever takes over). On targets reached by SSH also
-    ``agent`` (the process that serves this client there), ``session`` (sshd's processes of the connection there) and
-    ``connection`` (the shared ssh process here).
+    Besides client, supervisor, and launcher: ``both`` (client, then supervisor), ``ours`` (any mlw process on the
+    target), ``storm`` (all of those, five times in a row, including their replacements). On SSH targets also ``agent``
+    (the process that serves this client), ``session`` (the sshd processes of the connection), and ``connection`` (the
+    shared local ssh process).
     """
 
     who: str = "nobody"
@@ -93,110 +92,111 @@ class Fault:
     delay: float = 0.0
 
     @property
-    def spares_target(self) -> bool:
-        """Whether only the client or its connection dies: then the run must succeed in the end."""
+    def keeps_target(self) -> bool:
+        """Whether only the client or its connection dies. The script must then run to completion."""
         return self.who in ("nobody", "client", "agent", "session", "connection")
 
     def __str__(self) -> str:
         return f"{self.who} at {self.stage or 'a random moment'}" if self.who != "nobody" else "nobody"
 
 
-NOTHING = Fault()
+NO_FAULT = Fault()
 
 
 @dataclass(frozen=True)
 class Order:
-    """One key, how its script behaves, and what befalls each of the calls that submit it."""
+    """One key, how its script behaves, and the fault for each call that submits it."""
 
     key: str
-    faults: tuple[Fault, ...] = (NOTHING,)
+    faults: tuple[Fault, ...] = (NO_FAULT,)
     lines: int = 5
     pause: float = 0.01
     detach: bool = False
     secret: str | None = None
-    code: int = 0  # the script's own
+    code: int = 0  # exit code of the script
 
     @property
     def ending(self) -> str:
-        """The truth about a script that came to its end."""
+        """The expected ending of a script that ran to completion."""
         return f"failed (exit {self.code})" if self.code else "succeeded"
 
     @property
-    def spares_target(self) -> bool:
-        return all(fault.spares_target for fault in self.faults)
+    def keeps_target(self) -> bool:
+        return all(fault.keeps_target for fault in self.faults)
 
     def __str__(self) -> str:
         return f"{self.key} ({', '.join(str(fault) for fault in self.faults)})"
 
 
-def staged(stage: str) -> Fault:
+def fault_at_stage(stage: str) -> Fault:
     who = "client" if stage in CLIENT_STAGES else "launcher" if stage in LAUNCHER_STAGES else "supervisor"
     return Fault(who, stage)
 
 
 @dataclass(frozen=True)
-class Mix:
-    """Which faults ``orders`` deals out, in turn; the untouched ones come last."""
+class FaultMix:
+    """The kinds of faults that ``orders`` assigns in rotation. The kind ``nobody`` (no fault) must come last."""
 
     kinds: tuple[str, ...]
-    victims: tuple[str, ...]  # of the kind "victim": killed at a random moment
-    reach: float = 0.25  # seconds after the victim was first seen in which it is killed
+    victims: tuple[str, ...]  # the processes of which a fault of kind "victim" kills one at a random moment
+    max_delay: float = 0.25  # maximum seconds between first sight of the victim and the kill
 
     @property
     def harmful(self) -> int:
         return len(self.kinds) - self.kinds.count("nobody")
 
 
-# Half of them with the client killed, three in ten with something on the target killed, the rest untouched.
-HERE = Mix(
+# Half of the orders kill the client, three in ten kill a process on the target, and the rest have no fault.
+LOCAL_MIX = FaultMix(
     ("client",) * 3 + ("client stage",) * 2 + ("target stage",) * 2 + ("victim", "nobody", "nobody"),
     ("supervisor", "launcher", "ours", "both", "storm"),
 )
 
 
-def orders(count: int, seed: int, typical: float, mix: Mix = HERE) -> list[Order]:
+def orders(count: int, seed: int, typical: float, mix: FaultMix = LOCAL_MIX) -> list[Order]:
     choose = random.Random(seed)
-    near, far = _turns(choose, CLIENT_STAGES), _turns(choose, FAR_STAGES)
-    victims = _turns(choose, mix.victims)
+    near, far = _shuffled_rounds(choose, CLIENT_STAGES), _shuffled_rounds(choose, TARGET_STAGES)
+    victims = _shuffled_rounds(choose, mix.victims)
 
     def fault(kind: str) -> Fault:
         if kind == "client":
             return Fault("client", None, choose.uniform(0, 1.1 * typical))
         if kind == "client stage":
-            return staged(next(near))
+            return fault_at_stage(next(near))
         if kind == "target stage":
-            return staged(next(far))
-        return Fault(next(victims), None, choose.uniform(0, mix.reach)) if kind == "victim" else NOTHING
+            return fault_at_stage(next(far))
+        return Fault(next(victims), None, choose.uniform(0, mix.max_delay)) if kind == "victim" else NO_FAULT
 
-    made = []
+    result = []
     for number in range(count):
         kind = mix.kinds[number % len(mix.kinds)]
         faults = [fault(kind)]
         if choose.random() < 0.2:
-            faults.append(fault(mix.kinds[choose.randrange(mix.harmful)]))  # and the second try does not go well either
-        pause = 0.05 if kind == "victim" else choose.choice([0.0, 0.01, 0.04])  # those must live to be killed
-        code = choose.choice([0, 0, 7])  # else nobody would notice a success that was only guessed
-        made.append(Order(f"k{number:04}", tuple(faults), 5, pause, detach=choose.random() < 0.2, code=code))
-    choose.shuffle(made)
-    return made
+            faults.append(fault(mix.kinds[choose.randrange(mix.harmful)]))  # the second attempt gets a fault, too
+        # The script must run long enough to be killed.
+        pause = 0.05 if kind == "victim" else choose.choice([0.0, 0.01, 0.04])
+        code = choose.choice([0, 0, 7])  # with a nonzero code, a wrongly assumed success is noticed
+        result.append(Order(f"k{number:04}", tuple(faults), 5, pause, detach=choose.random() < 0.2, code=code))
+    choose.shuffle(result)
+    return result
 
 
-def _turns(choose: random.Random, stages: Sequence[str]) -> Iterable[str]:
-    """Every stage in turn, each round in another order, so that none is left out."""
+def _shuffled_rounds(choose: random.Random, stages: Sequence[str]) -> Iterable[str]:
+    """Yield every stage once per round, with a new random order each round."""
     while True:
         yield from choose.sample(stages, len(stages))
 
 
-# -- the place where it happens ------------------------------------------------------------------------
+# -- world ---------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Attempt:
-    """What the client did and said, and whom the nemesis hit."""
+    """Exit code and output of one client, and whether the nemesis hit."""
 
     order: Order
     fault: Fault
-    code: int | None  # None: it hung
+    code: int | None  # None if the client hung
     out: bytes
     err: str
     seconds: float
@@ -204,35 +204,35 @@ class Attempt:
 
     @property
     def run(self) -> str | None:
-        found = re.search(r"^RunId: +(\S+)", self.err, re.MULTILINE)
-        return found.group(1) if found else None
+        match = re.search(r"^RunId: +(\S+)", self.err, re.MULTILINE)
+        return match.group(1) if match else None
 
 
 @dataclass
 class World:
-    """One store, one project with the observed script, and all that was ordered in it."""
+    """One store, one project with the observed script, and all its orders."""
 
     user: User
     project: Path
     observer: Path
     attempts: list[Attempt] = field(default_factory=list)
-    mortal: bool = False  # whether the scripts may have been killed as well
-    patience: float = 1.0  # seconds for a victim to appear
-    pause: float = 0.003  # seconds between two looks for a victim
-    options: tuple[str, ...] = ()  # of submit
+    scripts_may_die: bool = False  # whether scripts may have been killed, too
+    victim_timeout: float = 1.0  # seconds to wait for a victim to appear
+    pause: float = 0.003  # seconds between two checks for a victim
+    options: tuple[str, ...] = ()  # extra options for submit
     _keys: dict[Path, str] = field(default_factory=dict)
 
     @property
     def observer_argument(self) -> str:
-        """The observer's file as the script names it."""
+        """The path of the observer's file as the script receives it."""
         return str(self.observer)
 
     @staticmethod
     def of(user: User) -> World:
         return World(user, user.project("kill", work=SCRIPT), user.home / "observed")
 
-    def apart(self, name: str) -> World:
-        """The same project with an empty store: everything that a first submit makes is made again."""
+    def with_empty_store(self, name: str) -> World:
+        """Return the same project with an empty store, so that a first submit creates everything again."""
         user = copy.copy(self.user)
         user.store = self.user.store.with_name(f"store-{name}")
         user.env = {**self.user.env, "MLW_HOME": str(user.store)}
@@ -242,7 +242,7 @@ class World:
     def orders(self) -> list[Order]:
         return list({attempt.order.key: attempt.order for attempt in self.attempts}.values())
 
-    def words(self, order: Order, detach: bool | None = None) -> list[str]:
+    def submit_arguments(self, order: Order, detach: bool | None = None) -> list[str]:
         options = ["--detach"] if (order.detach if detach is None else detach) else []
         options += ["--secret", "WORD"] if order.secret else []
         script = ["work.py", order.key, str(order.lines), str(order.pause), self.observer_argument, str(order.code)]
@@ -252,8 +252,10 @@ class World:
         return {"WORD": order.secret} if order.secret else {}
 
     def submit(self, order: Order) -> Done:
-        """The command as a user types it, with nobody to disturb it."""
-        return self.user.mlw(*self.words(order, detach=False), cwd=self.project, env=self.env(order), timeout=PATIENCE)
+        """Run the command as a user types it, without faults."""
+        return self.user.mlw(
+            *self.submit_arguments(order, detach=False), cwd=self.project, env=self.env(order), timeout=TIMEOUT
+        )
 
     def observed(self) -> list[list[str]]:
         try:
@@ -261,54 +263,54 @@ class World:
         except FileNotFoundError:
             return []
 
-    def count(self, word: str, key: str) -> int:
-        return sum(line[:2] == [word, key] for line in self.observed())
+    def count(self, event: str, key: str) -> int:
+        return sum(line[:2] == [event, key] for line in self.observed())
 
     def run_of(self, key: str) -> str | None:
-        """The run's id, from the folders: the nemesis asks no product."""
+        """Return the run ID from the folders, because the nemesis must not depend on the product."""
         for spec in self.user.store.glob("runs/*/spec.json"):
             if spec not in self._keys:
-                self._keys[spec] = _asked(_json(spec).get("key", ""))
+                self._keys[spec] = _user_key(_json(spec).get("key", ""))
             if self._keys[spec] == key:
                 return spec.parent.name
         return None
 
-    # -- the target: here it is this machine ------------------------------------------------------------
+    # -- target: this machine by default ----------------------------------------------------------------
     @property
     def stores(self) -> list[Path]:
-        """Where the product keeps its files."""
+        """The folders where the product keeps its files."""
         return [self.user.store]
 
-    def there(self, run: str) -> Path:
-        """The run folder on the target, where the supervisor works."""
+    def target_folder(self, run: str) -> Path:
+        """Return the run folder on the target, where the supervisor works."""
         return self.user.folder(run)
 
     def victims(self, order: Order, fault: Fault, client: Process) -> list[int]:
-        """The processes that the fault names, if they are there yet."""
+        """Return the processes that the fault names, if they exist yet."""
         run = self.run_of(order.key)
         if run is None:
             return []
         if fault.who == "launcher":
-            return [pid for pid in [_json(self.there(run) / "gate.json").get("pid")] if pid]
+            return [pid for pid in [_json(self.target_folder(run) / "gate.json").get("pid")] if pid]
         if fault.who in ("ours", "storm"):
-            found = processes_of(run)
-            return found if fault.who == "storm" else random.Random(order.key).sample(found, min(1, len(found)))
-        return [one["data"]["pid"] for one in events(self.there(run)) if one["kind"] == "accepted"]
+            pids = processes_of(run)
+            return pids if fault.who == "storm" else random.Random(order.key).sample(pids, min(1, len(pids)))
+        return [event["data"]["pid"] for event in events(self.target_folder(run)) if event["kind"] == "accepted"]
 
     def kill(self, pid: int) -> bool:
         return kill_ours(pid, self.user.store)
 
-    def left(self) -> list[str]:
-        """Processes of ours that are still there, in words."""
-        return [f"{pid} {_bytes(Path(f'/proc/{pid}/cmdline'))!r}" for pid in marked(self.user.store)]
+    def leftover_processes(self) -> list[str]:
+        """Describe mlw processes that are still running."""
+        return [f"{pid} {_bytes(Path(f'/proc/{pid}/cmdline'))!r}" for pid in processes_using(self.user.store)]
 
-    def check_target(self, found: list[dict[str, Any]]) -> list[str]:
-        """What only targets elsewhere can have wrong."""
+    def check_target(self, runs: list[dict[str, Any]]) -> list[str]:
+        """Return problems that only remote targets can have."""
         return []
 
 
-def _asked(key: str) -> str:
-    """The key as it was typed; the product puts the project's id in front."""
+def _user_key(key: str) -> str:
+    """Return the key as the user typed it, without the project ID that the product prepends."""
     return key.rpartition(":")[2]
 
 
@@ -324,22 +326,22 @@ def events(folder: Path) -> list[dict[str, Any]]:
         lines = (folder / "events.jsonl").read_bytes().splitlines()
     except OSError:
         return []
-    found = []
+    result = []
     for line in lines:
         try:
-            found.append(json.loads(line))
+            result.append(json.loads(line))
         except ValueError:
-            continue  # the torn line of a supervisor that was killed
-    return found
+            continue  # the truncated line of a supervisor that was killed
+    return result
 
 
-def until(look: Callable[[], Any], timeout: float = PATIENCE, pause: float = 0.003) -> Any:
-    """Wait for a condition; what it gave, or None when the time is over."""
+def until(look: Callable[[], Any], timeout: float = TIMEOUT, pause: float = 0.003) -> Any:
+    """Wait for a condition and return its value, or None after the timeout."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
-        found = look()
-        if found:
-            return found
+        value = look()
+        if value:
+            return value
         time.sleep(pause)
     return None
 
@@ -347,26 +349,27 @@ def until(look: Callable[[], Any], timeout: float = PATIENCE, pause: float = 0.0
 # -- nemesis -------------------------------------------------------------------------------------------
 
 
-def carry_out(world: World, order: Order) -> list[Attempt]:
-    """Submit as often as there are faults, and let each of them happen."""
-    made = [_attempt(world, order, fault) for fault in order.faults]
-    world.attempts += made
-    return made
+def execute_order(world: World, order: Order) -> list[Attempt]:
+    """Submit once per fault, and inject each fault."""
+    attempts = [_attempt(world, order, fault) for fault in order.faults]
+    world.attempts += attempts
+    return attempts
 
 
 def _attempt(world: World, order: Order, fault: Fault) -> Attempt:
-    env, far = world.env(order), fault.stage in FAR_STAGES
+    env, far = world.env(order), fault.stage in TARGET_STAGES
     if fault.stage:
         env["MLW_FAILPOINT"] = f"{fault.stage}:kill"
-    # Each supervisor that a waiting client puts to work would die at the same stage again, for ever.
-    words = world.words(order, detach=True if far else None)
+    # Detach for target stages: a client that waits would keep starting supervisors, and each would die
+    # at the same stage.
+    arguments = world.submit_arguments(order, detach=True if far else None)
     fresh = not _claimed(world, order)
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        client = world.user.start(*words, cwd=world.project, env=env, stdout=out, stderr=err)
-        hit = not fault.stage and _strike(world, order, fault, client)
-        code = _ended(client)
-        if far:  # a run that had passed the stage before this call comes to it no more
+        client = world.user.start(*arguments, cwd=world.project, env=env, stdout=out, stderr=err)
+        hit = not fault.stage and _inject_kill(world, order, fault, client)
+        code = _wait_for_client(client)
+        if far:  # a run that had passed the stage before this call does not reach it again
             hit = fresh and _claimed(world, order)
         elif fault.who in ("client", "both"):
             hit = hit or code == -signal.SIGKILL
@@ -374,10 +377,10 @@ def _attempt(world: World, order: Order, fault: Fault) -> Attempt:
 
 
 def _claimed(world: World, order: Order) -> bool:
-    """Whether a supervisor took the run on, or died while it did (its claim then has another name)."""
+    """Return whether a supervisor claimed the run, or died while claiming it (the claim then has another name)."""
     run = world.run_of(order.key)
-    there = world.there(run) if run else None
-    return there is not None and there.is_dir() and any(path.name.startswith("claim") for path in there.iterdir())
+    folder = world.target_folder(run) if run else None
+    return folder is not None and folder.is_dir() and any(path.name.startswith("claim") for path in folder.iterdir())
 
 
 def _content(file: Any) -> bytes:
@@ -385,26 +388,26 @@ def _content(file: Any) -> bytes:
     return bytes(file.read())
 
 
-def _ended(client: Process) -> int | None:
+def _wait_for_client(client: Process) -> int | None:
     try:
-        return client.wait(PATIENCE)
+        return client.wait(TIMEOUT)
     except subprocess.TimeoutExpired:
         client.kill()
         client.wait()
         return None
 
 
-def _strike(world: World, order: Order, fault: Fault, client: Process) -> bool:
-    """The nemesis at random moments; tells whether it hit."""
+def _inject_kill(world: World, order: Order, fault: Fault, client: Process) -> bool:
+    """Kill the victims of the fault after its delay. Return whether a process other than the client was hit."""
     if fault.who == "nobody":
         return False
     hit = False
     if fault.who in ("client", "both"):
         time.sleep(fault.delay)
-        client.kill()  # its exit code tells whether that was in time
+        client.kill()  # its exit code shows whether the kill was in time
         if fault.who == "client":
             return False
-    if fault.who == "ours":  # whoever is there at that moment, not whoever was first
+    if fault.who == "ours":  # after the delay, choose from the processes of that moment
         _await_victims(world, order, fault, client)
         time.sleep(fault.delay)
     for _ in range(5 if fault.who == "storm" else 1):
@@ -416,17 +419,17 @@ def _strike(world: World, order: Order, fault: Fault, client: Process) -> bool:
 
 
 def _await_victims(world: World, order: Order, fault: Fault, client: Process) -> Any:
-    """The victims, or True when the client has ended before there were any."""
-    there = lambda: world.victims(order, fault, client) or client.poll() is not None  # noqa: E731
-    return until(there, world.patience, world.pause)
+    """Return the victims, True if the client ended before any appeared, or None after the timeout."""
+    condition = lambda: world.victims(order, fault, client) or client.poll() is not None  # noqa: E731
+    return until(condition, world.victim_timeout, world.pause)
 
 
 def kill_ours(pid: int, store: Path, program: bytes = b"__main__.py") -> bool:
-    """Kill -9, but never a stranger that has got the same number, nor the script that a process of ours has become."""
-    if not _has(pid, os.fsencode(store)):
+    """Send kill -9, but never to an unrelated process that reuses the PID, nor to the user's script after an exec."""
+    if not _refers_to(pid, os.fsencode(store)):
         return False
     try:
-        os.kill(pid, signal.SIGSTOP)  # so that it cannot become another program between look and kill
+        os.kill(pid, signal.SIGSTOP)  # so that it cannot exec another program between check and kill
         ours = program in (Path("/proc") / str(pid) / "cmdline").read_bytes()
         os.kill(pid, signal.SIGKILL if ours else signal.SIGCONT)
     except (ProcessLookupError, FileNotFoundError):
@@ -434,15 +437,15 @@ def kill_ours(pid: int, store: Path, program: bytes = b"__main__.py") -> bool:
     return ours
 
 
-def _has(pid: int, mark: bytes) -> bool:
+def _refers_to(pid: int, mark: bytes) -> bool:
     place = Path("/proc") / str(pid)
     try:
-        return _lives(pid) and mark in (place / "environ").read_bytes() + (place / "cmdline").read_bytes()
+        return _is_alive(pid) and mark in (place / "environ").read_bytes() + (place / "cmdline").read_bytes()
     except OSError:
         return False
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
@@ -450,28 +453,28 @@ def _lives(pid: int) -> bool:
 
 
 def processes_of(run: str) -> list[int]:
-    """Supervisor, launcher and their helpers of one run; not its script, which is the user's."""
-    found = []
+    """Return the PIDs of a run's supervisor, launcher, and helper processes, but not of the user's script."""
+    pids = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
             try:
-                words = (place / "cmdline").read_bytes().split(b"\0")
+                arguments = (place / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if run.encode() in words and any(word.endswith(b"__main__.py") for word in words):
-                found.append(int(place.name))
-    return found
+            if run.encode() in arguments and any(argument.endswith(b"__main__.py") for argument in arguments):
+                pids.append(int(place.name))
+    return pids
 
 
-def marked(store: Path) -> list[int]:
-    """All living processes that know the store, commands that are forks among them."""
+def processes_using(store: Path) -> list[int]:
+    """Return all live processes that refer to the store, including forked commands."""
     mark = os.fsencode(store)
     pids = [int(place.name) for place in Path("/proc").iterdir() if place.name.isdigit()]
-    forks = [one.pid for one in forked(str(store)) if one.returncode is None and _lives(one.pid)]
-    return [pid for pid in pids if pid != os.getpid() and _has(pid, mark)] + forks
+    forks = [process.pid for process in forked(str(store)) if process.returncode is None and _is_alive(process.pid)]
+    return [pid for pid in pids if pid != os.getpid() and _refers_to(pid, mark)] + forks
 
 
-def at_once(body: Callable[[Any], Any], items: Iterable[Any], workers: int = AT_ONCE) -> list[Any]:
+def run_parallel(body: Callable[[Any], Any], items: Iterable[Any], workers: int = WORKERS) -> list[Any]:
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(body, items))
 
@@ -480,8 +483,12 @@ def at_once(body: Callable[[Any], Any], items: Iterable[Any], workers: int = AT_
 
 
 def recover(world: World) -> list[str]:
-    """What a user does after a crash: the same command again, for every key. Complaints about what they see."""
-    return [words for found in at_once(lambda order: _recover_one(world, order), world.orders) for words in found]
+    """Repeat the same command for every key, as a user does after a crash. Return problems in the output."""
+    return [
+        problem
+        for problems in run_parallel(lambda order: _recover_one(world, order), world.orders)
+        for problem in problems
+    ]
 
 
 def _recover_one(world: World, order: Order) -> list[str]:
@@ -491,23 +498,27 @@ def _recover_one(world: World, order: Order) -> list[str]:
         return [f"{order}: the same submit hangs; it said {error.stderr!r}"]
     if "RunId:" not in done.err or "Status:" not in done.err:
         return [f"{order}: the same submit said {done!r}"]
-    if order.spares_target and not world.mortal and (done.code, done.stdout) != (order.code, expected_log(order)):
+    if (
+        order.keeps_target
+        and not world.scripts_may_die
+        and (done.code, done.stdout) != (order.code, expected_log(order))
+    ):
         return [f"{order}: the same submit showed another log or code: {done!r}"]
     return []
 
 
 def records(world: World) -> list[dict[str, Any]]:
-    """The history as a user lists it, but for the one column that tells the time of day."""
-    found = [{name: value for name, value in one.items() if name != "age"} for one in world.user.runs()]
-    return [{**one, "submit_key": _asked(one["submit_key"])} for one in found]
+    """Return the history as a user lists it, without the column that depends on the current time."""
+    runs = [{name: value for name, value in run.items() if name != "age"} for run in world.user.runs()]
+    return [{**run, "submit_key": _user_key(run["submit_key"])} for run in runs]
 
 
 # -- checkers ------------------------------------------------------------------------------------------
 
 
-def judge(world: World) -> list[str]:
-    """Recover, then everything that is wrong, in words. Nothing may be."""
-    wrong = [f"{one.order}: hung: {one.err}" for one in world.attempts if one.code is None]
+def find_violations(world: World) -> list[str]:
+    """Recover, then return a description of every violation. The list must be empty."""
+    wrong = [f"{attempt.order}: hung: {attempt.err}" for attempt in world.attempts if attempt.code is None]
     wrong += recover(world)
     first = records(world)
     wrong += check_keys(world, first) + check_printed(world, first) + check_runs(world, first)
@@ -519,89 +530,93 @@ def judge(world: World) -> list[str]:
     return wrong
 
 
-def check_keys(world: World, found: list[dict[str, Any]]) -> list[str]:
-    per_key = Counter(one["submit_key"] for one in found)
-    return [f"{one} has {per_key[one.key]} runs" for one in world.orders if per_key[one.key] != 1]
+def check_keys(world: World, runs: list[dict[str, Any]]) -> list[str]:
+    per_key = Counter(order["submit_key"] for order in runs)
+    return [f"{order} has {per_key[order.key]} runs" for order in world.orders if per_key[order.key] != 1]
 
 
-def check_printed(world: World, found: list[dict[str, Any]]) -> list[str]:
-    """An id that was shown to the user is never lost."""
-    by_id = {one["run_id"]: one for one in found}
+def check_printed(world: World, runs: list[dict[str, Any]]) -> list[str]:
+    """Check that every run ID that was printed belongs to an ended run with the same key."""
+    by_id = {run["run_id"]: run for run in runs}
     wrong = []
     for attempt in world.attempts:
         if attempt.run is None:
             continue
-        one = by_id.get(attempt.run)
-        if one is None:
+        run = by_id.get(attempt.run)
+        if run is None:
             wrong.append(f"{attempt.order}: run {attempt.run} was printed and is lost")
-        elif one["status"] not in ("Completed", "Failed", "Canceled") or one["submit_key"] != attempt.order.key:
-            wrong.append(f"{attempt.order}: run {attempt.run} was printed and is {one['status']}")
+        elif run["status"] not in ("Completed", "Failed", "Canceled") or run["submit_key"] != attempt.order.key:
+            wrong.append(f"{attempt.order}: run {attempt.run} was printed and is {run['status']}")
     return wrong
 
 
-def check_runs(world: World, found: list[dict[str, Any]]) -> list[str]:
-    by_key = {one["submit_key"]: one for one in found}
-    seen = Counter(tuple(line[:2]) for line in world.observed())
+def check_runs(world: World, runs: list[dict[str, Any]]) -> list[str]:
+    by_key = {run["submit_key"]: run for run in runs}
+    observed = Counter(tuple(line[:2]) for line in world.observed())
     return [
-        f"{order}, run {by_key[order.key]['run_id']}: {words}"
+        f"{order}, run {by_key[order.key]['run_id']}: {problem}"
         for order in world.orders
         if order.key in by_key
-        for words in _check_run(world, order, by_key[order.key], seen)
+        for problem in _check_run(world, order, by_key[order.key], observed)
     ]
 
 
-def _check_run(world: World, order: Order, one: dict[str, Any], seen: Counter[tuple[str, ...]]) -> list[str]:
-    starts, ends = seen["start", order.key], seen["end", order.key]
-    told = f"{one['status']}, {one['ending']}, {one['cause']}, {starts} starts, {ends} ends"
-    log = _bytes(world.user.folder(one["run_id"]) / "log")
+def _check_run(world: World, order: Order, run: dict[str, Any], observed: Counter[tuple[str, ...]]) -> list[str]:
+    starts, ends = observed["start", order.key], observed["end", order.key]
+    details = f"{run['status']}, {run['ending']}, {run['cause']}, {starts} starts, {ends} ends"
+    log = _bytes(world.user.folder(run["run_id"]) / "log")
     whole = expected_log(order)
     rules = {
         "it was started more than once": starts <= 1,
-        "the ending is not true": one["ending"] in (order.ending, "could not start", "exit unknown")
-        or (world.mortal and one["ending"] == "failed (signal 9)"),
-        "completed without a start and an end": one["ending"] != order.ending or (starts, ends) == (1, 1),
+        "the ending is not true": run["ending"] in (order.ending, "could not start", "exit unknown")
+        or (world.scripts_may_die and run["ending"] == "failed (signal 9)"),
+        "completed without a start and an end": run["ending"] != order.ending or (starts, ends) == (1, 1),
         "its log is not what the script printed": log == whole if ends else whole.startswith(log),
-        "it went on after its end was told": one["log_bytes"] in (None, len(log)),
-        "it could not start, and did": one["ending"] != "could not start" or starts == 0,
-        "the script was killed": ends == starts or world.mortal,
-        "only the client was killed, and the ending is not the script's": one["ending"] == order.ending
-        or not order.spares_target
-        or world.mortal,
+        "it went on after its end was told": run["log_bytes"] in (None, len(log)),
+        "it could not start, and did": run["ending"] != "could not start" or starts == 0,
+        "the script was killed": ends == starts or world.scripts_may_die,
+        "only the client was killed, and the ending is not the script's": run["ending"] == order.ending
+        or not order.keeps_target
+        or world.scripts_may_die,
     }
-    return [f"{words}: {told}" for words, holds in rules.items() if not holds]
+    return [f"{problem}: {details}" for problem, holds in rules.items() if not holds]
 
 
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except (FileNotFoundError, ProcessLookupError):  # the second for a process that ends while it is read
+    except (FileNotFoundError, ProcessLookupError):  # ProcessLookupError: the process ended during the read
         return b""
 
 
-def check_folders(world: World, found: list[dict[str, Any]]) -> list[str]:
-    """A folder for each run and a run for each folder."""
-    there = {path.name for path in (world.user.store / "runs").iterdir()}
-    listed = {one["run_id"] for one in found}
-    return [f"folders without a run: {there - listed}; without a folder: {listed - there}"] if there != listed else []
+def check_folders(world: World, runs: list[dict[str, Any]]) -> list[str]:
+    """Check that every run has a folder and every folder has a run."""
+    folders = {path.name for path in (world.user.store / "runs").iterdir()}
+    listed = {run["run_id"] for run in runs}
+    return (
+        [f"folders without a run: {folders - listed}; without a folder: {listed - folders}"]
+        if folders != listed
+        else []
+    )
 
 
 def check_database(world: World) -> list[str]:
     connection = apsw.Connection(str(world.user.store / "history.db"), flags=apsw.SQLITE_OPEN_READONLY)
-    told = next(iter(connection.execute("PRAGMA integrity_check")))[0]
+    result = next(iter(connection.execute("PRAGMA integrity_check")))[0]
     connection.close()
     damaged = [path.name for path in world.user.store.glob("history.db.damaged*")]
-    return [f"the database: {told}, set aside: {damaged}"] if told != "ok" or damaged else []
+    return [f"the database: {result}, set aside: {damaged}"] if result != "ok" or damaged else []
 
 
 def check_processes(world: World) -> list[str]:
-    """Supervisors may still be tidying up; what is there after a while stays."""
-    if until(lambda: not world.left(), 20):
+    """Check for leftover processes. Supervisors may still be cleaning up, so allow some time."""
+    if until(lambda: not world.leftover_processes(), 20):
         return []
-    return [f"processes are left: {world.left()}"]
+    return [f"processes are left: {world.leftover_processes()}"]
 
 
-def residue(store: Path) -> list[str]:
-    """What killed processes have left: kinds of half-made files, one word per file."""
+def leftover_files(store: Path) -> list[str]:
+    """Return what killed processes left behind: the kind of each incomplete file."""
     kinds = {
         "parts of run files": "runs/*/*.part",
         "lost claims": "runs/*/claim.*",
@@ -614,28 +629,28 @@ def residue(store: Path) -> list[str]:
 
 
 def save(world: World, seed: int, wrong: Sequence[str]) -> str:
-    """Keep what is needed to understand a failure; the words for the message."""
+    """Save the evidence of a failure and return the text for the message."""
     place = Path(tempfile.mkdtemp(prefix="mlw-kill-"))
     for number, store in enumerate(world.stores):
         shutil.copytree(store, place / f"store-{number}", symlinks=True, ignore=shutil.ignore_patterns("lib"))
     (place / "observed").write_bytes(_bytes(world.observer))
-    attempts = [{**asdict(one), "out": one.out.decode(errors="replace")} for one in world.attempts]
+    attempts = [{**asdict(attempt), "out": attempt.out.decode(errors="replace")} for attempt in world.attempts]
     (place / "attempts.json").write_text(json.dumps(attempts, indent=1))
     (place / "wrong.txt").write_text("\n".join(wrong) + "\n")
     return f"seed {seed}; kept in {place}\n" + "\n".join(wrong)
 
 
-def must_hold(world: World, seed: int = SEED) -> None:
-    wrong = judge(world)
+def assert_no_violations(world: World, seed: int = SEED) -> None:
+    wrong = find_violations(world)
     assert not wrong, save(world, seed, wrong)
 
 
-def must_stay_after_rebuild(world: World, seed: int = SEED) -> None:
-    """The folders are the truth: an index made anew from them says the same."""
+def assert_rebuild_is_equal(world: World, seed: int = SEED) -> None:
+    """Check that an index rebuilt from the run folders has the same content."""
     before = records(world)
     done = world.user.mlw("history", "rebuild")
     after = records(world)
-    wrong = [f"{one} became {two}" for one, two in zip(before, after, strict=False) if one != two]
+    wrong = [f"{old} became {new}" for old, new in zip(before, after, strict=False) if old != new]
     assert done.code == 0 and before == after, save(world, seed, [repr(done), *wrong])
 
 
@@ -643,8 +658,8 @@ def must_stay_after_rebuild(world: World, seed: int = SEED) -> None:
 
 
 @dataclass(frozen=True)
-class Point:
-    """Just before the ``nth`` call of this name in the traced process."""
+class CallPoint:
+    """The moment just before the ``nth`` call of this name in the traced process."""
 
     call: str
     nth: int
@@ -656,77 +671,78 @@ class Point:
         return f"{self.call} {self.nth}"
 
 
-# What changes a file, starts a process or speaks to another one. All else only looks.
-CHANGING = frozenset(
+# System calls that change a file, start a process, or send data to one. All others only read.
+MODIFYING_CALLS = frozenset(
     "fsync fdatasync rename renameat renameat2 link linkat symlinkat unlink unlinkat mkdir mkdirat rmdir pwrite64 write"
     " ftruncate fallocate clone clone3 fork vfork execve flock chmod fchmod utimensat dup2 dup3 setsid exit_group"
     " copy_file_range sendfile".split()
 )
-HOLDING = frozenset("clock_nanosleep nanosleep restart_syscall pselect6 select poll".split())  # where it was caught
+# These calls only wait.
+WAITING_CALLS = frozenset("clock_nanosleep nanosleep restart_syscall pselect6 select poll".split())
 
 
-def struck(log: Path) -> bool:
-    """Whether strace killed anybody: the call may not have been made so often this time."""
+def was_killed(log: Path) -> bool:
+    """Return whether strace killed a process. It does not if the call occurs less often than in the earlier trace."""
     assert log.exists(), f"strace did not run: there is no {log}"
     return b"killed by SIGKILL" in log.read_bytes()
 
 
-def points(trace: Path) -> list[Point]:
-    """Every call of one process in the order in which they were made."""
-    seen: Counter[str] = Counter()
-    found = []
+def points(trace: Path) -> list[CallPoint]:
+    """Return every call of one process in order."""
+    counts: Counter[str] = Counter()
+    result = []
     for line in trace.read_text(errors="replace").splitlines():
         name = re.match(r"(\w+)\(", line)
         if name:
-            seen[name.group(1)] += 1
-            found.append(Point(name.group(1), seen[name.group(1)]))
-    return found
+            counts[name.group(1)] += 1
+            result.append(CallPoint(name.group(1), counts[name.group(1)]))
+    return result
 
 
 def trace_client(world: World, order: Order, options: Sequence[str]) -> Attempt:
-    """Submit under strace; -f in the options takes in what the client forks."""
+    """Submit under strace. With -f in the options, strace also follows what the client forks."""
     began = time.monotonic()
-    command = ["strace", "-q", *options, str(MLW), *world.words(order)]
+    command = ["strace", "-q", *options, str(MLW), *world.submit_arguments(order)]
     done = subprocess.run(
         command,
         cwd=world.project,
         env={**world.user.env, **world.env(order)},
         capture_output=True,
         stdin=subprocess.DEVNULL,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
-    said = done.stderr.decode()
-    attempt = Attempt(order, order.faults[0], done.returncode, done.stdout, said, time.monotonic() - began)
+    stderr = done.stderr.decode()
+    attempt = Attempt(order, order.faults[0], done.returncode, done.stdout, stderr, time.monotonic() - began)
     world.attempts.append(attempt)
     return attempt
 
 
-HOLD = 0.5  # seconds that a process waits to be caught
+ATTACH_SECONDS = 0.5  # seconds that a process waits for strace to attach
 
 
-def trace_far(
+def trace_target(
     world: World,
     order: Order,
     stage: str,
     options: Sequence[str],
     meanwhile: Callable[[Path, int], None] = lambda folder, pid: None,
 ) -> Attempt:
-    """Submit, catch the supervisor (at ``before-gate`` the launcher) asleep at a stage, and trace it from there."""
+    """Submit, stop the supervisor at a stage (the launcher at ``before-gate``), and trace it from that stage on."""
     began = time.monotonic()
-    env = {**world.env(order), "MLW_FAILPOINT": f"{stage}:sleep={HOLD}"}
-    client = world.user.start(*world.words(order), cwd=world.project, env=env)
-    pid = until(lambda: _caught(world, order, stage), 20)
+    env = {**world.env(order), "MLW_FAILPOINT": f"{stage}:sleep={ATTACH_SECONDS}"}
+    client = world.user.start(*world.submit_arguments(order), cwd=world.project, env=env)
+    pid = until(lambda: _process_at_stage(world, order, stage), 20)
     assert pid, f"{order.key}: nobody came to {stage}"
     tracer = subprocess.Popen(["strace", "-q", *options, "-p", str(pid)], stdin=subprocess.DEVNULL)
     meanwhile(world.user.folder(world.run_of(order.key) or ""), pid)
-    out, err = client.communicate(timeout=PATIENCE)
-    tracer.wait(PATIENCE)
+    out, err = client.communicate(timeout=TIMEOUT)
+    tracer.wait(TIMEOUT)
     attempt = Attempt(order, order.faults[0], client.returncode, out, err.decode(), time.monotonic() - began)
     world.attempts.append(attempt)
     return attempt
 
 
-def _caught(world: World, order: Order, stage: str) -> int | None:
+def _process_at_stage(world: World, order: Order, stage: str) -> int | None:
     run = world.run_of(order.key)
     holder = owner(world.user.folder(run)) if run else None
     if holder is None or stage not in LAUNCHER_STAGES:
@@ -739,37 +755,37 @@ def owner(folder: Path) -> int | None:
 
 
 def children(pid: int) -> list[int]:
-    return [int(word) for word in _bytes(Path(f"/proc/{pid}/task/{pid}/children")).split()]
+    return [int(child) for child in _bytes(Path(f"/proc/{pid}/task/{pid}/children")).split()]
 
 
-def client_points(world: World, trace: Path, everything: bool) -> list[Point]:
-    """All that an undisturbed first submit does and that changes something; also what it forks, if ``everything``."""
-    calm = world.apart("calm-all" if everything else "calm")
+def client_points(world: World, trace: Path, everything: bool) -> list[CallPoint]:
+    """Return all modifying calls of an undisturbed first submit, including those of forks if ``everything``."""
+    calm = world.with_empty_store("calm-all" if everything else "calm")
     trace_client(calm, Order("k", detach=everything), ["-ff" if everything else "-q", "-o", str(trace)])
     traces = sorted(trace.parent.glob(trace.name + ".*")) if everything else [trace]
-    return list(dict.fromkeys(point for one in traces for point in points(one) if point.call in CHANGING))
+    return list(dict.fromkeys(point for file in traces for point in points(file) if point.call in MODIFYING_CALLS))
 
 
-def strike_client(world: World, point: Point, everything: bool) -> bool:
-    """Kill before one system call of a first submit in an empty store, recover, judge."""
-    apart = world.apart(f"{point.call}-{point.nth}-{'all' if everything else 'client'}")
-    apart.mortal = everything
+def kill_client_before(world: World, point: CallPoint, everything: bool) -> bool:
+    """Kill before one system call of a first submit, recover, and check the result. Return whether the kill hit."""
+    separate = world.with_empty_store(f"{point.call}-{point.nth}-{'all' if everything else 'client'}")
+    separate.scripts_may_die = everything
     order = Order("k", (Fault("client", f"strace: {point}"),), detach=everything, secret="mellon")
-    log = world.user.home / f"{apart.user.store.name}.strace"
-    attempt = trace_client(apart, order, [*(["-f"] if everything else []), *point.inject(log)])
-    attempt.hit = struck(log)
-    must_hold(apart)
+    log = world.user.home / f"{separate.user.store.name}.strace"
+    attempt = trace_client(separate, order, [*(["-f"] if everything else []), *point.inject(log)])
+    attempt.hit = was_killed(log)
+    assert_no_violations(separate)
     return attempt.hit
 
 
-def far_points(world: World, trace: Path, stage: str) -> list[Point]:
-    trace_far(world, Order(f"calm-{stage}", detach=True), stage, ["-o", str(trace)])
-    return [point for point in points(trace) if point.call not in HOLDING]
+def target_points(world: World, trace: Path, stage: str) -> list[CallPoint]:
+    trace_target(world, Order(f"calm-{stage}", detach=True), stage, ["-o", str(trace)])
+    return [point for point in points(trace) if point.call not in WAITING_CALLS]
 
 
-def strike_far(world: World, point: Point, who: str, stage: str) -> bool:
+def kill_target_before(world: World, point: CallPoint, who: str, stage: str) -> bool:
     order = Order(f"{who}-{point.call}-{point.nth}", (Fault(who, f"strace: {point}"),), detach=True, code=7)
     log = world.user.home / f"{order.key}.strace"
-    attempt = trace_far(world, order, stage, point.inject(log))
-    attempt.hit = struck(log)
+    attempt = trace_target(world, order, stage, point.inject(log))
+    attempt.hit = was_killed(log)
     return attempt.hit

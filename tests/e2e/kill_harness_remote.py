@@ -1,7 +1,7 @@
-"""The kill test's harness for targets reached by SSH: the orders, the script and the checkers are those of ``killing``.
+"""Harness of the kill test for SSH targets, with the orders, script, and checkers of ``kill_harness``.
 
-The fail points of the target's processes travel with each call (SendEnv here, AcceptEnv there), so calls that run at
-the same time die at different stages. The target is a machine of the tests; its processes are seen from here.
+Each call carries its own failpoints for the target's processes (SendEnv on the client, AcceptEnv on the server), so
+concurrent calls die at different stages. The target is a test machine whose processes are visible on this computer.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import Done, end_processes
-from tests.e2e import killing
-from tests.e2e.elsewhere import Away
-from tests.e2e.killing import Fault, Mix, Order, World
+from tests.e2e import kill_harness
+from tests.e2e.kill_harness import Fault, FaultMix, Order, World
+from tests.e2e.remote_target import RemoteTarget
 from tests.machines.engine import Engine
 from tests.machines.laptop import Laptop
-from tests.machines.machine import Machine, Wanted
+from tests.machines.machine import Machine, MachineOptions
 from tests.machines.network import Switch
-from tests.machines.place import Place
+from tests.machines.sandbox import Sandbox
 
 KINDS = ("remote", "remotedocker")
-AGENT = b"remote/agent.py"  # the agent, and every supervisor and launcher that it leaves behind
-MIX = Mix(
+AGENT = b"remote/agent.py"  # in the command lines of the agent, and of every supervisor and launcher that it starts
+MIX = FaultMix(
     ("client", "client stage", "target stage", "target stage", "victim", "victim", "victim", "victim", "nobody"),
     ("supervisor", "launcher", "ours", "both", "storm", "agent", "session", "connection"),
 )
 
 
 @dataclass
-class AwayWorld(World):
-    """A world whose target is a machine elsewhere."""
+class RemoteWorld(World):
+    """A ``World`` whose target is a remote machine."""
 
-    away: Away = field(kw_only=True)
+    remote: RemoteTarget = field(kw_only=True)
 
     @staticmethod
-    def attached(laptop: Laptop, host: Machine, kind: str) -> AwayWorld:
+    def attached(laptop: Laptop, host: Machine, kind: str) -> RemoteWorld:
         laptop.ssh_config("Host *\n  SendEnv MLW_FAILPOINT\n")
-        away = Away(laptop, host, kind, project=laptop.project("kill", work=killing.SCRIPT))
-        world = AwayWorld(laptop, away.project, Path("~/observed"), options=("-c", away.name), away=away)
-        world.patience, world.pause = 10.0, 0.02  # a look goes through all processes of this computer
-        [warm] = killing.carry_out(world, Order("first"))
+        remote = RemoteTarget(laptop, host, kind, project=laptop.project("kill", work=kill_harness.SCRIPT))
+        world = RemoteWorld(laptop, remote.project, Path("~/observed"), options=("-c", remote.name), remote=remote)
+        world.victim_timeout, world.pause = 10.0, 0.02  # each check reads all processes of this computer
+        [warm] = kill_harness.execute_order(world, Order("first"))
         assert warm.code == 0, warm
-        world.observer = away.home / "observed"  # for containers that folder is made by the first run
+        world.observer = remote.home / "observed"  # the first run of a container target creates this home folder
         return world
 
     @property
@@ -59,70 +59,72 @@ class AwayWorld(World):
         return "~/observed"
 
     def submit(self, order: Order) -> Done:
-        """A fork: the recovery is neither killed nor looked for by its variables, as the clients before it are."""
-        user, words = copy.copy(self.user), self.words(order, detach=False)
+        """Submit in a fork: its environment in /proc lacks the store, so it is not mistaken for an earlier client."""
+        user, arguments = copy.copy(self.user), self.submit_arguments(order, detach=False)
         user.installed = False
-        return user.mlw(*words, cwd=self.project, env=self.env(order), timeout=killing.PATIENCE)
+        return user.mlw(*arguments, cwd=self.project, env=self.env(order), timeout=kill_harness.TIMEOUT)
 
     @property
     def stores(self) -> list[Path]:
-        return [self.user.store, self.away.host.home / ".mlw"]
+        return [self.user.store, self.remote.host.home / ".mlw"]
 
-    def there(self, run: str) -> Path:
-        return self.away.there(run)
+    def target_folder(self, run: str) -> Path:
+        return self.remote.target_folder(run)
 
     # -- victims -----------------------------------------------------------------------------------------
     def victims(self, order: Order, fault: Fault, client: subprocess.Popen[bytes]) -> list[int]:
         if fault.who == "agent":
             return self._agent(client.pid)
         if fault.who == "session":
-            return [pid for pid, words in self.away.host._insiders() if _is_session(words)]
+            return [pid for pid, command in self.remote.host._inside_processes() if _is_session(command)]
         if fault.who == "connection":
             return self._masters()
         run = self.run_of(order.key)
-        return self._of_run(self.there(run), order, fault) if run else []
+        return self._of_run(self.target_folder(run), order, fault) if run else []
 
     def _of_run(self, folder: Path, order: Order, fault: Fault) -> list[int]:
-        supervisor = self._outside(killing._json(folder / "claim" / "owner.json").get("pid"))
-        launcher = self._outside(killing._json(folder / "gate.json").get("pid"))
+        supervisor = self._outside(kill_harness._json(folder / "claim" / "owner.json").get("pid"))
+        launcher = self._outside(kill_harness._json(folder / "gate.json").get("pid"))
         if fault.who == "launcher":
             return launcher
         if fault.who in ("ours", "storm"):
-            found = [*supervisor, *launcher]
-            return found if fault.who == "storm" else random.Random(order.key).sample(found, min(1, len(found)))
+            pids = [*supervisor, *launcher]
+            return pids if fault.who == "storm" else random.Random(order.key).sample(pids, min(1, len(pids)))
         return supervisor
 
     def _outside(self, inner: int | None) -> list[int]:
-        """The process of mlw with this number on the target, by its number here; none if it has ended."""
-        rows = self.away.host._insiders()
-        return [pid for pid, words in rows if AGENT.decode() in words and _inner(pid) == inner]
+        """Return the local PID of the mlw process with this PID on the target, if it is still running."""
+        rows = self.remote.host._inside_processes()
+        return [pid for pid, command in rows if AGENT.decode() in command and _inner(pid) == inner]
 
     def _agent(self, client: int) -> list[int]:
-        """The agent that serves this client: both command lines contain the same random word."""
+        """Return the agent that serves this client. Both command lines contain the same random token."""
         for place in Path(f"/proc/{client}/task").glob("*/children"):
-            for pid in killing._bytes(place).split():
-                words = killing._bytes(Path(f"/proc/{int(pid)}/cmdline")).replace(b"\0", b" ").split()
-                if len(words) > 2 and words[-2].endswith(AGENT):
-                    return [one for one, line in self._agents() if line.split()[-1] == words[-1].decode()]
+            for pid in kill_harness._bytes(place).split():
+                arguments = kill_harness._bytes(Path(f"/proc/{int(pid)}/cmdline")).replace(b"\0", b" ").split()
+                if len(arguments) > 2 and arguments[-2].endswith(AGENT):
+                    return [agent for agent, line in self._agents() if line.split()[-1] == arguments[-1].decode()]
         return []
 
     def _agents(self) -> list[tuple[int, str]]:
-        """Agents that serve a connection: their parent is sshd."""
-        rows = self.away.host._insiders()
-        sessions = {pid for pid, words in rows if _is_session(words)}
-        return [(pid, words) for pid, words in rows if AGENT.decode() in words and _parent(pid) in sessions]
+        """Return agents that serve a connection: their parent is sshd."""
+        rows = self.remote.host._inside_processes()
+        sessions = {pid for pid, command in rows if _is_session(command)}
+        return [(pid, command) for pid, command in rows if AGENT.decode() in command and _parent(pid) in sessions]
 
     def _masters(self) -> list[int]:
-        laptop = self.away.laptop
+        laptop = self.remote.laptop
         return [
-            pid for pid in killing.marked(laptop.runtime) if b"\0-M\0" in killing._bytes(Path(f"/proc/{pid}/cmdline"))
+            pid
+            for pid in kill_harness.processes_using(laptop.runtime)
+            if b"\0-M\0" in kill_harness._bytes(Path(f"/proc/{pid}/cmdline"))
         ]
 
     def kill(self, pid: int) -> bool:
-        words = killing._bytes(Path(f"/proc/{pid}/cmdline"))
-        if AGENT in words:
-            return killing.kill_ours(pid, self.away.host.home, AGENT)
-        if _is_session(words.decode(errors="replace")) or b"\0-M\0" in words:
+        command = kill_harness._bytes(Path(f"/proc/{pid}/cmdline"))
+        if AGENT in command:
+            return kill_harness.kill_ours(pid, self.remote.host.home, AGENT)
+        if _is_session(command.decode(errors="replace")) or b"\0-M\0" in command:
             try:
                 os.kill(pid, signal.SIGKILL)
                 return True
@@ -131,42 +133,48 @@ class AwayWorld(World):
         return False
 
     # -- checkers ----------------------------------------------------------------------------------------
-    def left(self) -> list[str]:
-        """Processes and containers other than the shared connection and the agents that it serves."""
+    def leftover_processes(self) -> list[str]:
+        """Return leftover processes and containers, except the shared connection and the agents that it serves."""
         serving = {pid for pid, _ in self._agents()}
-        there = [
-            f"{pid} {words}" for pid, words in self.away.host._insiders() if pid not in serving and _is_ours(words)
+        remote = [
+            f"{pid} {command}"
+            for pid, command in self.remote.host._inside_processes()
+            if pid not in serving and _is_ours(command)
         ]
         kept = self._masters()
-        here = [f"{pid} here" for pid in killing.marked(self.user.store) if pid not in kept and _is_mlw(pid)]
-        engine = self.away.host.engine
-        return there + here + (engine.containers() if engine else [])
+        local = [
+            f"{pid} here" for pid in kill_harness.processes_using(self.user.store) if pid not in kept and _is_mlw(pid)
+        ]
+        engine = self.remote.host.engine
+        return remote + local + (engine.containers() if engine else [])
 
-    def check_target(self, found: list[dict[str, Any]]) -> list[str]:
-        """Every run on the target is listed here, and its log is the same."""
-        listed = {one["run_id"] for one in found}
-        there = {path.name for path in (self.stores[1] / "runs").iterdir()}
-        wrong = [f"runs on the target that are not listed: {there - listed}"] if there - listed else []
-        for run in there & listed:
-            if killing._bytes(self.user.folder(run) / "log") != killing._bytes(self.there(run) / "log"):
+    def check_target(self, runs: list[dict[str, Any]]) -> list[str]:
+        """Check that every run on the target is listed locally with the same log."""
+        listed = {row["run_id"] for row in runs}
+        folders = {path.name for path in (self.stores[1] / "runs").iterdir()}
+        wrong = [f"runs on the target that are not listed: {folders - listed}"] if folders - listed else []
+        for run in folders & listed:
+            if kill_harness._bytes(self.user.folder(run) / "log") != kill_harness._bytes(
+                self.target_folder(run) / "log"
+            ):
                 wrong.append(f"run {run}: the log here is not the one on the target")
         return wrong
 
 
-def _is_session(words: str) -> bool:
-    return words.startswith("sshd: ") and "[listener]" not in words
+def _is_session(command: str) -> bool:
+    return command.startswith("sshd: ") and "[listener]" not in command
 
 
-def _is_ours(words: str) -> bool:
-    return AGENT.decode() in words or "work.py" in words or words.startswith("/usr/local/bin/docker")
+def _is_ours(command: str) -> bool:
+    return AGENT.decode() in command or "work.py" in command or command.startswith("/usr/local/bin/docker")
 
 
 def _is_mlw(pid: int) -> bool:
-    return b"/mlw\0" in killing._bytes(Path(f"/proc/{pid}/cmdline"))
+    return b"/mlw\0" in kill_harness._bytes(Path(f"/proc/{pid}/cmdline"))
 
 
 def _inner(pid: int) -> int:
-    for line in killing._bytes(Path(f"/proc/{pid}/status")).splitlines():
+    for line in kill_harness._bytes(Path(f"/proc/{pid}/status")).splitlines():
         if line.startswith(b"NSpid:"):
             return int(line.split()[-1])
     return 0
@@ -179,35 +187,35 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def in_turns(world: World, wanted: list[Order], kills: int) -> None:
-    """Carry out orders, some at once, until that many kills have hit."""
-    for first in range(0, len(wanted), 12):
-        killing.at_once(lambda one: killing.carry_out(world, one), wanted[first : first + 12])
-        if sum(one.hit for one in world.attempts) >= kills:
+def run_orders(world: World, orders: list[Order], kills: int) -> None:
+    """Execute orders, several in parallel, until the given number of kills has hit."""
+    for first in range(0, len(orders), 12):
+        kill_harness.run_parallel(lambda order: kill_harness.execute_order(world, order), orders[first : first + 12])
+        if sum(attempt.hit for attempt in world.attempts) >= kills:
             return
 
 
 @contextmanager
-def elsewhere(kind: str) -> Iterator[AwayWorld]:
-    """A machine, a laptop and the target attached, outside pytest; everything is gone afterwards."""
+def remote_world(kind: str) -> Iterator[RemoteWorld]:
+    """Create a machine, a laptop, and an attached target outside pytest, and remove everything afterwards."""
     with ExitStack() as stack:
-        place = Place()
+        place = Sandbox()
         stack.callback(place.close)
         switch = Switch(place)
         stack.callback(switch.close)
         engine = _engine(stack, place, switch) if kind == "remotedocker" else None
-        wanted = Wanted(docker="yes" if engine else "no", sshd="AcceptEnv MLW_FAILPOINT\nMaxSessions 30")
-        host = Machine(switch, engine, wanted)
+        options = MachineOptions(docker="yes" if engine else "no", sshd="AcceptEnv MLW_FAILPOINT\nMaxSessions 30")
+        host = Machine(switch, engine, options)
         stack.callback(host.close)
         folder = Path(tempfile.mkdtemp(prefix="mlw-soak-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         laptop = Laptop(folder)
         stack.callback(shutil.rmtree, laptop.runtime, ignore_errors=True)
         stack.callback(end_processes, folder)
-        yield AwayWorld.attached(laptop, host, kind)
+        yield RemoteWorld.attached(laptop, host, kind)
 
 
-def _engine(stack: ExitStack, place: Place, switch: Switch) -> Engine:
+def _engine(stack: ExitStack, place: Sandbox, switch: Switch) -> Engine:
     engine = Engine(place, switch)
     stack.callback(engine.close)
     engine.start()

@@ -1,10 +1,10 @@
-"""A user's Python with MLflow and what it logs for: the newest MLflow, or the last one before 3."""
+"""A user's Python with MLflow and the libraries that it logs: the newest MLflow, or the last 2.x."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.pythons import kept
+from tests.e2e.python_environments import cached_environment
 from tests.e2e.test_environment_frameworks import find_wheels
 
 NEWEST, BEFORE = "mlflow>=3", "mlflow<3"
@@ -12,10 +12,10 @@ _PACKAGES = ["scikit-learn", "matplotlib", "pandas", "pillow", "tensorflow-cpu",
 
 
 def mlflow_python(version: str) -> Path:
-    """Nothing of ours is in it."""
-    found = find_wheels()
-    lightning = ["--find-links", str(found[0]), f"torch=={found[1]}", "lightning"] if found else []
+    """Return an interpreter with this version of MLflow and without any mlw package."""
+    wheels = find_wheels()
+    lightning = ["--find-links", str(wheels[0]), f"torch=={wheels[1]}", "lightning"] if wheels else []
     if version == NEWEST:
-        return kept("mlflow-newest", NEWEST, *_PACKAGES, *lightning)
-    # It asks for any SQLAlchemy 2, and cannot use 2.1.
-    return kept("mlflow-before-3", BEFORE, "sqlalchemy<2.1", *_PACKAGES, *lightning)
+        return cached_environment("mlflow-newest", NEWEST, *_PACKAGES, *lightning)
+    # MLflow 2 accepts any SQLAlchemy 2 but does not work with 2.1.
+    return cached_environment("mlflow-before-3", BEFORE, "sqlalchemy<2.1", *_PACKAGES, *lightning)

@@ -1,4 +1,4 @@
-"""A small package index over HTTP, as pip and uv know it, and wheels to put into it."""
+"""A small package index over HTTP for pip and uv, and wheels to publish there."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ PACKAGES = (".whl", ".conda", ".tar.bz2", ".tar.gz", ".json")
 
 
 def wheel(folder: Path, name: str, version: str, origin: str, *requires: str, extra: str = "", code: str = "") -> Path:
-    """A package of one module, which knows where it came from. ``extra``: name of one that ``requires`` speaks of.
+    """Build a wheel with one module that records its origin. ``extra`` is the name of an extra that ``requires`` uses.
 
-    ``code``: what else is in the module.
+    ``code`` is additional code for the module.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     about = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
-    about += [f"Provides-Extra: {extra}"] * bool(extra) + [f"Requires-Dist: {one}" for one in requires]
+    about += [f"Provides-Extra: {extra}"] * bool(extra) + [f"Requires-Dist: {member}" for member in requires]
     content = {
         f"{name}.py": f"ORIGIN = {origin!r}\n{code}",
         f"{info}/METADATA": "\n".join([*about, ""]),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    rows = [f"{one},sha256={_digest(text)},{len(text.encode())}" for one, text in content.items()]
+    rows = [f"{member},sha256={_digest(text)},{len(text.encode())}" for member, text in content.items()]
     with zipfile.ZipFile(path, "w") as file:
-        for one, text in content.items():
-            file.writestr(one, text)
+        for member, text in content.items():
+            file.writestr(member, text)
         file.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,", ""]))
     return path
 
 
 def sdist(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
-    """A source package with these files in it."""
+    """Build a source distribution with these files."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
@@ -55,9 +55,9 @@ def sdist(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
 
 
 def about(name: str, version: str, *requires: str, metadata: str = "2.1") -> str:
-    """A PKG-INFO. From 2.2 on what it says is static."""
+    """Return the text of a PKG-INFO. From metadata version 2.2 on, its fields are static."""
     lines = [f"Metadata-Version: {metadata}", f"Name: {name}", f"Version: {version}"]
-    return "\n".join([*lines, *(f"Requires-Dist: {one}" for one in requires), ""])
+    return "\n".join([*lines, *(f"Requires-Dist: {requirement}" for requirement in requires), ""])
 
 
 def _digest(text: str) -> str:
@@ -65,12 +65,12 @@ def _digest(text: str) -> str:
 
 
 class Index:
-    """Wheels below a folder: ``/NAME/simple/PACKAGE/`` is an index of those in NAME, ``/NAME/`` a page of them all.
-    Files of a conda channel may lie there too.
+    """Serve wheels below a folder: ``/NAME/simple/PACKAGE/`` is an index of NAME, ``/NAME/`` lists all its files.
+    The folder may also contain files of a conda channel.
 
-    ``key`` is user:password, if it wants one. ``got`` are the files that were handed out: (client, path). ``asked`` are
-    all requests: path with its query, user and password. ``secret`` is looked for on the command line of every process
-    of this machine whenever somebody asks for anything: they live then.
+    ``key`` is user:password, if required. ``got`` lists the files that were served: (client, path). ``asked`` lists all
+    requests: path with query, user, and password. During every request, while the client's processes are alive, the
+    command lines of all processes on this machine are searched for ``secret``.
     """
 
     def __init__(self, folder: Path, host: str, key: str | None = None) -> None:
@@ -81,8 +81,8 @@ class Index:
         self.refused = 0
         self.seen: list[str] = []
         self.port = 0
-        self.suffix = ""  # of each link to a file, before its digest
-        self.keeps = True  # whether clients may keep files
+        self.suffix = ""  # added to each link to a file, before the digest
+        self.keeps = True  # whether clients may cache files
 
     @property
     def url(self) -> str:
@@ -93,24 +93,26 @@ class Index:
         return f"http://{self.key}@{self.host}:{self.port}"
 
     def fetched(self, client: str) -> set[str]:
-        """Names of the files that a machine took."""
+        """Return the names of the files that a client downloaded."""
         return {Path(path).name for whose, path in self.got if whose == client}
 
     def page(self, path: str) -> str | None:
-        """What lies at a path; None: nothing."""
-        words = [unquote(word) for word in path.split("/") if word]
-        found = sorted((self.folder / words[0]).iterdir()) if words and ".." not in words else []
-        files = [one for one in found if one.name.endswith((".whl", ".tar.gz"))]
-        if words[1:2] == ["simple"]:
-            files = [one for one in files if words[2:] == [one.name.split("-")[0].replace("_", "-")]]
-        elif len(words) != 1:
+        """Return the page at a path, or None if there is none."""
+        parts = [unquote(part) for part in path.split("/") if part]
+        paths = sorted((self.folder / parts[0]).iterdir()) if parts and ".." not in parts else []
+        files = [file for file in paths if file.name.endswith((".whl", ".tar.gz"))]
+        if parts[1:2] == ["simple"]:
+            files = [file for file in files if parts[2:] == [file.name.split("-")[0].replace("_", "-")]]
+        elif len(parts) != 1:
             return None
-        links = (f'<a href="/{words[0]}/{one.name}{self.suffix}#sha256={_sha256(one)}">{one.name}</a>' for one in files)
+        links = (
+            f'<a href="/{parts[0]}/{file.name}{self.suffix}#sha256={_sha256(file)}">{file.name}</a>' for file in files
+        )
         return "<!DOCTYPE html><html><body>" + "<br>".join(links) + "</body></html>" if files else None
 
     def look(self) -> None:
         if self.secret:
-            lines = [read(one).replace("\0", " ") for one in Path("/proc").glob("[0-9]*/cmdline")]
+            lines = [read(file).replace("\0", " ") for file in Path("/proc").glob("[0-9]*/cmdline")]
             self.seen += [line for line in lines if self.secret in line]
 
 
@@ -123,17 +125,17 @@ def _sha256(path: Path) -> str:
 
 
 @contextmanager
-def serving(folder: Path, host: str = "127.0.0.1", key: str | None = None) -> Iterator[Index]:
-    """An index at work."""
+def serve_index(folder: Path, host: str = "127.0.0.1", key: str | None = None) -> Iterator[Index]:
+    """Run an index server."""
     index = Index(folder, host, key)
-    word = "Basic " + base64.b64encode(key.encode()).decode() if key else None
+    expected = "Basic " + base64.b64encode(key.encode()).decode() if key else None
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
             index.look()
             index.asked.append(f"{self.path} {_credentials(self.headers.get('Authorization'))}")
-            if word not in (None, self.headers.get("Authorization")):
+            if expected not in (None, self.headers.get("Authorization")):
                 index.refused += 1
                 return self.answer(401, b"")
             if path.endswith(PACKAGES):
@@ -153,7 +155,7 @@ def serving(folder: Path, host: str = "127.0.0.1", key: str | None = None) -> It
                 self.send_header("WWW-Authenticate", "Basic")
             self.send_header("Content-Type", kind)
             if index.keeps and kind != "text/html":
-                self.send_header("Cache-Control", "max-age=600")  # as the real ones: files never change
+                self.send_header("Cache-Control", "max-age=600")  # like real indexes, whose files never change
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             if self.command != "HEAD":

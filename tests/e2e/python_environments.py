@@ -1,4 +1,4 @@
-"""Pythons with packages, as a user has them: nothing of ours is in them."""
+"""Python interpreters with packages, as users have them, without mlw."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ import sys
 from pathlib import Path
 
 from tests.conftest import REAL_PYTHON
-from tests.machines.kept import keep
+from tests.machines.file_cache import cached_folder
 
 UV = Path(sys.executable).with_name("uv")
 
 
-def make(place: Path, *packages: str) -> Path:
-    """A new virtual environment in the folder; its interpreter."""
+def create_environment(place: Path, *packages: str) -> Path:
+    """Create a virtual environment in the folder and return its interpreter."""
     subprocess.run([UV, "venv", "-q", "-p", REAL_PYTHON, place], check=True)
     install(place / "bin" / "python", *packages)
     return place / "bin" / "python"
 
 
-def kept(name: str, *packages: str) -> Path:
-    """The same, made once and kept for the next time; what is imported is compiled from then on. Do not change it."""
+def cached_environment(name: str, *packages: str) -> Path:
+    """Return the interpreter of a cached virtual environment, which callers must not change."""
     about = " ".join([REAL_PYTHON, *packages])
-    return keep(f"pythons/{name}", about, lambda place: make(place, *packages)) / "bin" / "python"
+    return (
+        cached_folder(f"pythons/{name}", about, lambda place: create_environment(place, *packages)) / "bin" / "python"
+    )
 
 
 def install(python: Path | str, *packages: str) -> None:
-    # The machine's own certificates: a proxy before the package index may have one of those.
+    # Trust the system's certificates, because a proxy in front of the package index may use one of them.
     settings = {**os.environ, "UV_SYSTEM_CERTS": "1"}
     subprocess.run([UV, "pip", "install", "-q", "-p", python, *packages], check=True, env=settings)

@@ -1,4 +1,4 @@
-"""A project, a laptop and a machine elsewhere: what the tests of runs far away share."""
+"""A project, a laptop, and a remote machine, shared by the tests of remote runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.machines.network import read, wait_until
 from tests.machines.programs import call
 from tests.machines.proxy import Proxy
 
-# The observer is the script itself: it writes where the product does not look. What it is told to do comes as words.
+# The script is its own observer: it writes to a file that the product does not read. Arguments control what it does.
 WORK = """
 import os, sys, time
 
@@ -45,20 +45,20 @@ observe("end")
 """
 
 
-def last_words(key: str) -> bytes:
-    """What the script prints at its end, made up here a second time."""
+def final_output(key: str) -> bytes:
+    """Return the last lines that the script must print."""
     return "".join(f"{key} {number}\n" for number in range(20)).encode()
 
 
-class Away:
-    """One target, attached to one project of one laptop. ``there`` is where a run is on the machine."""
+class RemoteTarget:
+    """One target, attached to one project on one laptop. ``target_folder`` returns a run's folder on the machine."""
 
     def __init__(self, laptop: Laptop, host: Machine, kind: str = "remote", **more: Any) -> None:
         self.laptop, self.host, self.kind = laptop, host, kind
         self.name = str(more.get("name", "box"))
         self.project: Path = more.get("project") or laptop.project("far", work=WORK)
-        door: Proxy | None = more.get("door")
-        place = ("--address", "127.0.0.1", "--port", str(door.port)) if door else ("--address", host.address)
+        proxy: Proxy | None = more.get("proxy")
+        place = ("--address", "127.0.0.1", "--port", str(proxy.port)) if proxy else ("--address", host.address)
         tag = more.get("image") or (host.engine.image if host.engine else None)
         image = ("--image", tag) if tag else ()
         attached = laptop.mlw(
@@ -67,28 +67,28 @@ class Away:
             cwd=self.project,
         )
         assert attached.code == 0, attached
-        if kind == "remotedocker" and not more.get("managed"):  # what most tests are about needs no packages
+        if kind == "remotedocker" and not more.get("managed"):  # most tests need no packages
             compute = self.project / "aml_config" / f"{self.name}.compute"
             compute.write_text(compute.read_text() + "userManagedEnvironment: true\n")
 
     # -- the command line -----------------------------------------------------------------------------------------
-    def mlw(self, *words: str, **more: Any) -> Done:
-        return self.laptop.mlw(*words, cwd=self.project, **more)
+    def mlw(self, *arguments: str, **more: Any) -> Done:
+        return self.laptop.mlw(*arguments, cwd=self.project, **more)
 
-    def words(self, *words: str) -> tuple[str, ...]:
-        return ("submit", "-c", self.name, *words)
+    def submit_arguments(self, *arguments: str) -> tuple[str, ...]:
+        return ("submit", "-c", self.name, *arguments)
 
-    def submit(self, *words: str, **more: Any) -> Done:
-        return self.mlw(*self.words(*words), **more)
+    def submit(self, *arguments: str, **more: Any) -> Done:
+        return self.mlw(*self.submit_arguments(*arguments), **more)
 
-    def detach(self, *words: str, **more: Any) -> str:
-        """The id of a run that was left to itself."""
-        done = self.submit("--detach", *words, **more)
+    def detach(self, *arguments: str, **more: Any) -> str:
+        """Submit with --detach and return the run ID."""
+        done = self.submit("--detach", *arguments, **more)
         assert done.code == 0, done
         return done.run
 
-    def start(self, *words: str, **more: Any) -> subprocess.Popen[bytes]:
-        return self.laptop.start(*words, cwd=self.project, **more)
+    def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
+        return self.laptop.start(*arguments, cwd=self.project, **more)
 
     def ps(self) -> list[dict[str, Any]]:
         done = self.mlw("ps", "-o", "json")
@@ -103,107 +103,112 @@ class Away:
     # -- the machine ----------------------------------------------------------------------------------------------
     @property
     def home(self) -> Path:
-        """What the script takes for its home."""
+        """The home folder as the script sees it."""
         if self.kind == "remote":
             return self.host.home
-        homes = self.host.home / ".mlw" / "homes"  # made when the first run is prepared
+        homes = self.host.home / ".mlw" / "homes"  # created when the first run is prepared
         wait_until(lambda: homes.is_dir() and any(homes.iterdir()), "the home of containers")
         [folder] = homes.iterdir()
         return folder
 
-    def there(self, run: str) -> Path:
+    def target_folder(self, run: str) -> Path:
         return self.host.home / ".mlw" / "runs" / run
 
     def write(self, name: str, text: str) -> None:
-        """A script of the project."""
+        """Write a script into the project."""
         (self.project / name).write_text(text)
 
-    def let_go(self) -> None:
-        """Scripts that tick come to their end."""
+    def release(self) -> None:
+        """Let scripts that print ticks finish."""
         (self.home / "go").touch()
 
     def await_ticks(self, run: str) -> None:
-        wait_until(lambda: b"tick 3\n" in content(self.there(run) / "log"), "the first words of the run")
+        wait_until(lambda: b"tick 3\n" in content(self.target_folder(run) / "log"), "the first words of the run")
 
     def await_end(self, run: str) -> None:
-        wait_until(lambda: '"finished"' in read(self.there(run) / "events.jsonl"), "the end of the run", 60)
+        wait_until(lambda: '"finished"' in read(self.target_folder(run) / "events.jsonl"), "the end of the run", 60)
 
-    def count(self, word: str, key: str) -> int:
-        """How often the script said so itself."""
-        return read(self.home / "observed").splitlines().count(f"{word} {key}")
+    def count(self, event: str, key: str) -> int:
+        """Return how often the script recorded this entry."""
+        return read(self.home / "observed").splitlines().count(f"{event} {key}")
 
-    # -- what must be true ----------------------------------------------------------------------------------------
-    def must_be_whole(self, run: str, key: str) -> dict[str, Any]:
-        """It happened once, ended well, and log and outputs are here as they are there."""
+    # -- checks ---------------------------------------------------------------------------------------------------
+    def assert_complete(self, run: str, key: str) -> dict[str, Any]:
+        """Check that the run executed once and succeeded, and that the local log and outputs match the remote ones."""
         record = self.laptop.info(run)
         assert (record["status"], record["ending"]) == ("Completed", "succeeded"), record
         assert record["contact"] == "in contact", record
         assert (self.count("start", key), self.count("end", key)) == (1, 1)
-        here, there = self.laptop.folder(run), self.there(run)
-        assert digest(here / "log") == digest(there / "log")
-        assert content(here / "log").endswith(last_words(key))
-        self.must_have_outputs(run)
+        local_folder, remote_folder = self.laptop.folder(run), self.target_folder(run)
+        assert digest(local_folder / "log") == digest(remote_folder / "log")
+        assert content(local_folder / "log").endswith(final_output(key))
+        self.assert_outputs_fetched(run)
         return record
 
-    def must_have_outputs(self, run: str) -> int:
-        """Every output is at home, as it is there; nothing half done is beside it."""
-        here, there = self.laptop.folder(run) / "work/outputs", self.there(run) / "work/outputs"
-        names = sorted(str(path.relative_to(there)) for path in there.rglob("*") if path.is_file())
-        assert sorted(str(path.relative_to(here)) for path in here.rglob("*") if path.is_file()) == names
-        assert [name for name in names if digest(here / name) != digest(there / name)] == []
+    def assert_outputs_fetched(self, run: str) -> int:
+        """Check that every output was fetched unchanged and that no partial files remain."""
+        local_folder, remote_folder = self.laptop.folder(run) / "work/outputs", self.target_folder(run) / "work/outputs"
+        names = sorted(str(path.relative_to(remote_folder)) for path in remote_folder.rglob("*") if path.is_file())
+        assert (
+            sorted(str(path.relative_to(local_folder)) for path in local_folder.rglob("*") if path.is_file()) == names
+        )
+        assert [name for name in names if digest(local_folder / name) != digest(remote_folder / name)] == []
         return len(names)
 
 
 class SharedTarget:
-    """A laptop that is attached to a machine, made once. Every test gets both as they were after the attach."""
+    """A laptop and a machine that is attached to it, created once for several tests.
+
+    ``reset`` restores the state after the attach.
+    """
 
     def __init__(self, place: Path, host: Machine, kind: str) -> None:
-        self._place, self._kept = place / "laptop", place / "kept"
+        self._place, self._saved = place / "laptop", place / "kept"
         self._place.mkdir()
-        self._away = Away(Laptop(self._place), host, kind)
+        self._target = RemoteTarget(Laptop(self._place), host, kind)
         self.end()
-        self._away.laptop.runtime.mkdir(mode=0o700)
-        self._kept.mkdir()
+        self._target.laptop.runtime.mkdir(mode=0o700)
+        self._saved.mkdir()
         for name in ("home", "store"):
-            copy_folder(self._place / name, self._kept / name)
-        copy_folder(host.home, self._kept / "there")
-        # The program on the machine is compiled by its first run: that is kept, too, and nothing else of the run.
-        first = self._away.submit("work.py", "first")
+            copy_folder(self._place / name, self._saved / name)
+        copy_folder(host.home, self._saved / "there")
+        # The first run compiles mlw's bytecode on the machine. Save that bytecode, but no other result of the run.
+        first = self._target.submit("work.py", "first")
         assert first.code == 0, first
-        shutil.rmtree(self._kept / "there" / ".mlw" / "lib")
-        copy_folder(host.home / ".mlw" / "lib", self._kept / "there" / ".mlw" / "lib")
+        shutil.rmtree(self._saved / "there" / ".mlw" / "lib")
+        copy_folder(host.home / ".mlw" / "lib", self._saved / "there" / ".mlw" / "lib")
 
-    def renew(self) -> Away:
-        """For a test."""
+    def reset(self) -> RemoteTarget:
+        """Restore the state after the attach and return the target for a test."""
         self.end()
         shutil.rmtree(self._place)
         self._place.mkdir()
-        away = copy.copy(self._away)
-        away.laptop = Laptop(self._place)
+        remote = copy.copy(self._target)
+        remote.laptop = Laptop(self._place)
         for name in ("home", "store"):
-            copy_folder(self._kept / name, self._place / name)
-        away.host.renew(self._kept / "there")
-        return away
+            copy_folder(self._saved / name, self._place / name)
+        remote.host.reset(self._saved / "there")
+        return remote
 
     def close(self) -> None:
         self.end()
-        self._away.host.close()
+        self._target.host.close()
 
     def end(self) -> None:
-        """All processes and connections of laptop and machine."""
+        """End all processes and connections of laptop and machine."""
         end_processes(self._place)
-        self._away.host.end_processes()
-        shutil.rmtree(self._away.laptop.runtime, ignore_errors=True)
+        self._target.host.end_processes()
+        shutil.rmtree(self._target.laptop.runtime, ignore_errors=True)
 
 
 def copy_folder(source: Path, to: Path) -> None:
-    """With owners, times and links."""
+    """Copy a folder with owners, times, and links."""
     call("cp", "-aT", str(source), str(to))
 
 
 @contextmanager
 def second_laptop(place: Path) -> Iterator[Laptop]:
-    """Of somebody else, or the same person's other one."""
+    """Create a second laptop, for the same user or another one."""
     place.mkdir()
     laptop = Laptop(place)
     try:
@@ -222,6 +227,6 @@ def content(path: Path) -> bytes:
 
 
 def ticks(log: bytes) -> list[int]:
-    """The numbers in the order in which they were shown."""
-    whole = log[: log.rfind(b"\n") + 1]  # the last line may just be on its way
+    """Return the tick numbers in the order of the log."""
+    whole = log[: log.rfind(b"\n") + 1]  # the last line may be incomplete
     return [int(line.split()[1]) for line in whole.splitlines() if line.startswith(b"tick ")]

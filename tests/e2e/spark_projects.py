@@ -1,4 +1,4 @@
-"""Projects for Spark in tests: the files that a user writes, and a script that tells what it sees."""
+"""Spark projects for tests: the files that a user writes, and a script that reports its environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.machines.spark import QUICK, SMALL
 
-# It uses the driver, the session, the executors, a module of the project inside a task, and our library.
+# A job with driver, session, executors, a project module inside a task, and the mlworkbench library.
 JOB = """
 import os, sys
 import mlworkbench
@@ -29,8 +29,8 @@ print("total", sum(rows), flush=True)
 HELPER = "def twice(number):\n    return 2 * number\n"
 
 
-def sparkling(root: Path, name: str, *, configuration: Mapping[str, str] | None = None, **compute: str) -> None:
-    """Framework: PySpark in that run configuration; settings of Spark; keys of the target."""
+def configure_pyspark(root: Path, name: str, *, configuration: Mapping[str, str] | None = None, **compute: str) -> None:
+    """Configure PySpark in a run configuration, with Spark settings and keys of the target."""
     runconfig = root / "aml_config" / f"{name}.runconfig"
     runconfig.write_text(runconfig.read_text().replace("Framework: Python", "Framework: PySpark"))
     assert "Framework: PySpark" in runconfig.read_text()
@@ -39,11 +39,11 @@ def sparkling(root: Path, name: str, *, configuration: Mapping[str, str] | None 
         "configuration:\n" + "".join(f"  {key}: {json.dumps(value)}\n" for key, value in settings.items())
     )
     for key, value in compute.items():
-        say(root, name, key, value)
+        set_compute_key(root, name, key, value)
 
 
 def _scratch(root: Path, name: str) -> dict[str, str]:
-    """Nothing of a killed Java stays in this computer's own /tmp; machines and containers have their own."""
+    """Return settings that keep Java's files out of this computer's /tmp. Machines and containers have their own."""
     compute = (root / "aml_config" / f"{name}.compute").read_text()
     if "address:" in compute or "type: docker" in compute:
         return {}
@@ -54,27 +54,27 @@ def _scratch(root: Path, name: str) -> dict[str, str]:
     return {**java, "spark.local.dir": str(folder)}
 
 
-def configure(root: Path, settings: Mapping[str, str]) -> None:
-    """These settings of Spark in a project that has others, too."""
+def add_spark_settings(root: Path, settings: Mapping[str, str]) -> None:
+    """Add Spark settings to a project, replacing those with the same key."""
     path = root / "aml_config" / "spark_dependencies.yml"
     lines = [line for line in path.read_text().splitlines() if line.strip().split(":")[0] not in settings]
     place = lines.index("configuration:") + 1
     path.write_text(
         "\n".join(
-            [*lines[:place], *(f"  {key}: {json.dumps(one)}" for key, one in settings.items()), *lines[place:], ""]
+            [*lines[:place], *(f"  {key}: {json.dumps(value)}" for key, value in settings.items()), *lines[place:], ""]
         )
     )
 
 
-def say(root: Path, name: str, key: str, value: str) -> None:
-    """One key of a .compute file."""
+def set_compute_key(root: Path, name: str, key: str, value: str) -> None:
+    """Set one key of a .compute file."""
     path = root / "aml_config" / f"{name}.compute"
     lines = [line for line in path.read_text().splitlines() if not line.startswith(f"{key}:")]
     path.write_text("\n".join([*lines, f"{key}: {value}", ""]))
 
 
-def variables(root: Path, name: str, **values: str) -> None:
-    """EnvironmentVariables of a run configuration."""
+def set_environment_variables(root: Path, name: str, **values: str) -> None:
+    """Set EnvironmentVariables of a run configuration."""
     path = root / "aml_config" / f"{name}.runconfig"
     kept, below = [], False
     for line in path.read_text().splitlines():

@@ -1,7 +1,8 @@
-"""What attach leaves behind: nothing if it failed, two files and a key if not; and all that undoes or changes it."""
+"""What attach leaves behind: nothing on failure, two files and a key on success. Also detach and settings."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,20 +15,20 @@ import pexpect
 import pytest
 
 from mlworkbench.config.keys import COMPUTE, RUNCONFIG
-from mlworkbench.config.project import find_project
+from mlworkbench.config.project_folder import find_project
 from mlworkbench.targets.types import compute_type
-from tests.e2e.attaching import (
+from tests.e2e.attach_helpers import (
     SCRIPT,
     SECRET,
-    attached,
-    by_password,
-    files_with,
+    attach_arguments,
+    attach_state,
+    attach_target,
+    attach_with_password,
+    files_containing,
     new_project,
-    runs_there,
+    submit_and_check,
     tree,
-    watched,
-    words,
-    world,
+    watch_for_secrets,
 )
 from tests.golden.test_golden import compare
 from tests.machines.network import wait_until
@@ -56,67 +57,67 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("stage", FAILURES)
-def test_a_failed_attach_changes_nothing(laptop, machine, project, stage):
-    wanted, kind, said = FAILURES[stage]
-    host = machine(**{"password": SECRET, **wanted})
-    if "disk" in wanted:
+def test_failed_attach_changes_nothing(laptop, machine, project, stage):
+    options, kind, message = FAILURES[stage]
+    host = machine(**{"password": SECRET, **options})
+    if "disk" in options:
         host.run("sh", "-c", f"cat /dev/zero >{host.home}/big", user=host.user, check=False)
     if stage == "podman without IDs":
         host.run("sh", "-c", ": >/etc/subuid")
-    before = world(laptop, host, project)
-    done = by_password(laptop, project, host, kind=kind)
-    assert done.code in (69, 75) and said in done.err and "\nhint: " in done.err, done
+    before = attach_state(laptop, host, project)
+    done = attach_with_password(laptop, project, host, kind=kind)
+    assert done.code in (69, 75) and message in done.err and "\nhint: " in done.err, done
     if stage == "no Docker":
         assert "install Docker" in done.err
     if stage == "Docker denied":
         assert "usermod -aG docker" in done.err and "rootless" in done.err
-    assert world(laptop, host, project) == before
+    assert attach_state(laptop, host, project) == before
     assert not list(laptop.runtime.glob("mlw/" + "?" * 16)), "no connection is kept"
     assert host.processes() == {}
 
 
-def test_a_home_that_cannot_be_written(laptop, machine, project):
+def test_attach_with_read_only_home(laptop, machine, project):
     host = machine(password=SECRET)
     host.run("mount", "-o", "remount,bind,ro", str(host.home))
-    before = world(laptop, host, project)
-    done = by_password(laptop, project, host)
+    before = attach_state(laptop, host, project)
+    done = attach_with_password(laptop, project, host)
     assert done.code == 69 and "Read-only file system" in done.err and "hint:" in done.err, done
-    assert world(laptop, host, project) == before
+    assert attach_state(laptop, host, project) == before
 
 
-def test_a_home_where_programs_cannot_be_started(laptop, machine, project):
-    """Scripts run there all the same, by the Python of the machine; an environment of ours could not."""
+def test_attach_with_noexec_home(laptop, machine, project):
+    """Attach and check print a warning. Scripts run with the machine's Python, but project programs are refused."""
     host = machine(password=SECRET)
     host.run("mount", "-o", "remount,bind,noexec", str(host.home))
     (project / "run.sh").write_text("#!/bin/sh\n")
     (project / "run.sh").chmod(0o755)
-    done = attached(laptop, host, project)
+    done = attach_target(laptop, host, project)
     assert "warning: store: " in done.err and "is mounted noexec" in done.err and "ln -s " in done.err, done
-    runs_there(laptop, project, host)
+    submit_and_check(laptop, project, host)
     refused = laptop.mlw("submit", "-c", "box", "--", "./run.sh", cwd=project)
     assert refused.code == 75 and "mounted noexec" in refused.err, refused
-    row = _checked(laptop, project)["store"]
+    row = _check_target(laptop, project)["store"]
     assert row["state"] == "warning" and "is mounted noexec" in row["found"] and "ln -s " in row["hint"], row
 
 
-def test_what_was_there_before_is_not_purged(laptop, machine, project):
-    """A shared folder of an earlier time is nothing that a failed attach may take with it."""
+def test_failed_attach_keeps_existing_files(laptop, machine, project):
+    """A failed attach must not remove an existing shared folder."""
     host = machine(password=SECRET)
     share = host.home / ".mlw" / "share" / "data"
     share.mkdir(parents=True)
     share.joinpath("precious").write_text("x")
     for path in (share, share.parent, share.parent.parent):
         os.chown(path, host.uid, host.uid)
-    done = by_password(laptop, project, host, kind="remotedocker")
+    done = attach_with_password(laptop, project, host, kind="remotedocker")
     assert done.code == 75, done
     assert share.joinpath("precious").read_text() == "x"
 
 
 @pytest.mark.parametrize("stage", ["connected", "key-installed", "attaching", "files-written"])
-def test_ctrl_c(laptop, machine, project, stage):
+def test_ctrl_c_changes_nothing(laptop, machine, project, stage):
     host = machine(password=SECRET)
-    before = world(laptop, host, project)
-    terminal = laptop.spawn(*words(host), cwd=project, MLW_FAILPOINT=f"{stage}:sleep=60")
+    before = attach_state(laptop, host, project)
+    terminal = laptop.spawn(*attach_arguments(host), cwd=project, MLW_FAILPOINT=f"{stage}:sleep=60")
     terminal.expect("Password for")
     terminal.sendline(SECRET)
     reached = {
@@ -131,7 +132,7 @@ def test_ctrl_c(laptop, machine, project, stage):
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.signalstatus == signal.SIGINT
-    assert world(laptop, host, project) == before, terminal.before
+    assert attach_state(laptop, host, project) == before, terminal.before
     assert host.processes() == {}
 
 
@@ -142,15 +143,19 @@ def _sleeps(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("stage", ["connected", "key-installed", "attaching", "files-written"])
-def test_kill_9_and_a_second_attach(laptop, machine, project, stage):
+def test_second_attach_after_kill_9(laptop, machine, project, stage):
     host = machine(password=SECRET)
     before = authorized(host)
     killed = laptop.mlw(
-        *words(host), "--password-stdin", cwd=project, input=f"{SECRET}\n", env={"MLW_FAILPOINT": f"{stage}:kill"}
+        *attach_arguments(host),
+        "--password-stdin",
+        cwd=project,
+        input=f"{SECRET}\n",
+        env={"MLW_FAILPOINT": f"{stage}:kill"},
     )
     assert killed.code == -signal.SIGKILL
-    attached(laptop, host, project)
-    runs_there(laptop, project, host)
+    attach_target(laptop, host, project)
+    submit_and_check(laptop, project, host)
     left = {path.name for path in (laptop.store / "targets").iterdir()}
     assert len(left) == 1 and not any(name.startswith(".") for name in left), left
     assert authorized(host).startswith(before) and authorized(host).count(b"mlw-") == 1
@@ -161,7 +166,7 @@ def test_kill_9_and_a_second_attach(laptop, machine, project, stage):
     assert authorized(host) == before and not (host.home / ".mlw").exists()
 
 
-# -- machines ------------------------------------------------------------------------------------------
+# -- kinds of machines ---------------------------------------------------------------------------------
 
 NOISY = {
     "/bin/bash": "echo Welcome; echo oops >&2; printf 'no end'",
@@ -176,18 +181,18 @@ def test_login_shells(laptop, machine, project, shell):
     if not os.path.exists(shell):
         pytest.skip(f"{shell} is not installed")
     host = machine(password=SECRET, shell=shell, rc=NOISY[shell])
-    attached(laptop, host, project)
-    runs_there(laptop, project, host)
+    attach_target(laptop, host, project)
+    submit_and_check(laptop, project, host)
 
 
-def test_a_startup_file_that_exits_is_named(laptop, machine, project):
-    """At attach, at check, and at submit; the usual guard helps."""
+def test_attach_names_startup_file_that_exits(laptop, machine, project):
+    """Attach, check, and submit name the file; the usual guard for interactive shells fixes it."""
     host = machine(password=SECRET, rc="echo Welcome\nexit 0")
-    refused = by_password(laptop, project, host)
+    refused = attach_with_password(laptop, project, host)
     assert refused.code == 69 and "~/.bashrc" in refused.err and "case $- in *i*)" in refused.err, refused
     (host.home / ".bashrc").write_text("case $- in *i*) ;; *) return;; esac\nexit 0\n")
-    attached(laptop, host, project)
-    runs_there(laptop, project, host)
+    attach_target(laptop, host, project)
+    submit_and_check(laptop, project, host)
     (host.home / ".bashrc").write_text("exit 0\n")
     for typed in (("computetarget", "check", "box"), ("submit", "-c", "box", "train.py")):
         done = laptop.mlw(*typed, cwd=project)
@@ -196,13 +201,13 @@ def test_a_startup_file_that_exits_is_named(laptop, machine, project):
 
 
 @pytest.mark.parametrize("engines", ["podman", "both"])
-def test_a_look_at_podman_leaves_nothing_behind(laptop, machine, project, engines):
-    """No storage, no runtime folder, no lock in /dev/shm, no pause process: with Docker beside it, or alone."""
+def test_podman_check_leaves_nothing_behind(laptop, machine, project, engines):
+    """No storage, runtime folder, lock in /dev/shm, or pause process remains, with or without Docker."""
     host = machine(password=SECRET, docker=engines)
-    laptop.knows(host)
+    laptop.trust_host_keys(host)
     before = _owned(host)
-    attached(laptop, host, project, kind="remotedocker")
-    rows = _checked(laptop, project)
+    attach_target(laptop, host, project, kind="remotedocker")
+    rows = _check_target(laptop, project)
     assert rows["podman"]["state"] == "ok" and "rootless" in rows["podman"]["found"]
     assert ("docker" in rows) == (engines == "both")
     assert _owned(host) == before
@@ -210,23 +215,23 @@ def test_a_look_at_podman_leaves_nothing_behind(laptop, machine, project, engine
 
 
 def _owned(host) -> set[str]:
-    """What its user owns there, except for our own folder and the key."""
+    """Return the paths that the user owns on the host, except those in ~/.mlw and ~/.ssh."""
     places = [str(host.home), "/tmp", "/run", "/var/tmp", "/dev/shm", "/var/lib/containers"]
     owned = host.run("find", *places, "-xdev", "-user", host.user, check=False).stdout.splitlines()
     return {path for path in owned if not path.startswith((f"{host.home}/.mlw", f"{host.home}/.ssh"))}
 
 
-def test_a_python_that_is_too_old(laptop, machine, project, tmp_path):
+def test_python_too_old_is_refused(laptop, machine, project, tmp_path):
     host = machine(password=SECRET, python="no")
     for name in ("python3", "python3.8"):
         old = host.root / "usr/local/bin" / name
         old.write_text("#!/bin/sh\ncase $1 in --version) echo Python 3.6.9;; *) exit 1;; esac\n")
         old.chmod(0o755)
-    done = by_password(laptop, project, host)
+    done = attach_with_password(laptop, project, host)
     assert done.code == 69 and "no Python 3.8 or newer" in done.err and "hint:" in done.err
 
 
-def test_without_python3_the_one_that_was_found_is_written_down(laptop, machine, project):
+def test_detected_python_is_recorded_without_python3(laptop, machine, project):
     host = machine(password=SECRET)
     for path in (*(host.root / "usr/bin").glob("python*"), *(host.root / "usr/local/bin").glob("python*")):
         if path.name in ("python3", "python"):
@@ -234,14 +239,14 @@ def test_without_python3_the_one_that_was_found_is_written_down(laptop, machine,
     conda = host.root / "opt/conda/bin"
     conda.mkdir(parents=True)
     shutil.move(host.root / "usr/bin/python3.11", conda / "python")
-    done = by_password(laptop, project, host)
+    done = attach_with_password(laptop, project, host)
     assert done.code == 0, done
     assert '\npythonLocation: "/opt/conda/bin/python"\n' in (project / "aml_config" / "box.compute").read_text()
     checked = laptop.mlw("computetarget", "check", "box", cwd=project)
     assert checked.code == 0 and "/opt/conda/bin/python (runs scripts; from pythonLocation, not tested)" in " ".join(
         checked.out.split()
     ), checked
-    runs_there(laptop, project, host)
+    submit_and_check(laptop, project, host)
 
 
 LOGINCTL = """#!/bin/sh
@@ -255,7 +260,7 @@ esac
 
 
 def _with_logind(host) -> Path:
-    """logind cannot run in a machine of these: its settings are real, and the program that asks it is ours."""
+    """Add logind settings and a loginctl stub. Return the path of a file that exists while lingering is enabled."""
     (host.root / "run/systemd/system").mkdir(parents=True)
     (host.root / "etc/systemd").mkdir(exist_ok=True)
     (host.root / "etc/systemd/logind.conf").write_text("[Login]\nKillUserProcesses=yes\n")
@@ -265,47 +270,47 @@ def _with_logind(host) -> Path:
     return host.root / "var/tmp/linger"
 
 
-def test_where_a_logout_ends_all_processes(laptop, machine, project):
+def test_host_that_kills_processes_at_logout(laptop, machine, project):
     host = machine(password=SECRET)
     mark = _with_logind(host)
     (host.root / "etc/refuse").write_text("")
-    before = world(laptop, host, project)
-    refused = by_password(laptop, project, host)
+    before = attach_state(laptop, host, project)
+    refused = attach_with_password(laptop, project, host)
     assert refused.code == 75 and "KillUserProcesses" in refused.err and "Access denied" in refused.err, refused
-    assert "loginctl enable-linger ada" in refused.err and world(laptop, host, project) == before
+    assert "loginctl enable-linger ada" in refused.err and attach_state(laptop, host, project) == before
     (host.root / "etc/refuse").unlink()
-    docker = by_password(laptop, project, host, kind="remotedocker")
+    docker = attach_with_password(laptop, project, host, kind="remotedocker")
     assert docker.code == 75 and not mark.exists(), "taken back with the rest"
-    done = attached(laptop, host, project)
+    done = attach_target(laptop, host, project)
     assert mark.exists() and "enabled lingering so that runs survive logout" in done.err
-    assert "lingering is enabled" in _checked(laptop, project)["sessions"]["found"]
+    assert "lingering is enabled" in _check_target(laptop, project)["sessions"]["found"]
     gone = laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
     assert not mark.exists() and "disabled lingering" in gone.err
 
 
-# -- again, elsewhere, and away ------------------------------------------------------------------------
+# -- attach again, other projects, and detach ----------------------------------------------------------
 
 
-def test_attached_again(laptop, machine, project):
+def test_attach_same_machine_again(laptop, machine, project):
     host = machine(password=SECRET)
-    attached(laptop, host, project, "--allow-mount", "/data")
+    attach_target(laptop, host, project, "--allow-mount", "/data")
     before, files = authorized(host), tree(project)
-    again = by_password(laptop, project, host, "--allow-mount", "/scratch", key="")
+    again = attach_with_password(laptop, project, host, "--allow-mount", "/scratch", key="")
     assert again.code == 0, again
     assert authorized(host) == before and tree(project) == files, "key and files are kept"
-    shown = _shown(laptop, project)
+    shown = _show_target(laptop, project)
     assert shown["allowedMounts"] == ["/data", "/scratch"]
     without = laptop.mlw("computetarget", "attach", "--name", "box", cwd=project)
-    assert without.code == 0 and _shown(laptop, project)["allowedMounts"] == ["/data", "/scratch"]
-    (host.home / ".ssh" / "authorized_keys").write_bytes(b"")  # somebody tidied up
+    assert without.code == 0 and _show_target(laptop, project)["allowedMounts"] == ["/data", "/scratch"]
+    (host.home / ".ssh" / "authorized_keys").write_bytes(b"")  # as after a manual cleanup
     lost = laptop.mlw("submit", "-c", "box", "train.py", cwd=project)
     _end_connections(laptop)
     lost = laptop.mlw("submit", "-c", "box", "train.py", cwd=project)
     assert lost.code == 69 and "was refused" in lost.err and "hint:" in lost.err, lost
-    attached(laptop, host, project)
+    attach_target(laptop, host, project)
     assert authorized(host).count(b"mlw-") == 1
-    runs_there(laptop, project, host)
-    key = laptop.mlw(*words(host), "--private-key-file", str(host.key), cwd=project)
+    submit_and_check(laptop, project, host)
+    key = laptop.mlw(*attach_arguments(host), "--private-key-file", str(host.key), cwd=project)
     assert key.code == 69, "its line is gone"
 
 
@@ -317,32 +322,33 @@ def _end_connections(laptop) -> None:
             except OSError:
                 continue
             if os.fsencode(laptop.runtime) in line:
-                os.kill(int(entry.name), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # the process ended after it was listed
+                    os.kill(int(entry.name), signal.SIGKILL)
                 wait_until(lambda entry=entry: not entry.exists(), "its end")
 
 
-def _shown(laptop, project, name="box") -> dict[str, object]:
+def _show_target(laptop, project, name="box") -> dict[str, object]:
     return dict(json.loads(laptop.mlw("computetarget", "show", name, "-o", "json", cwd=project, check=True).out))
 
 
-def _checked(laptop, project, name="box", code=0) -> dict[str, dict[str, str]]:
+def _check_target(laptop, project, name="box", code=0) -> dict[str, dict[str, str]]:
     done = laptop.mlw("computetarget", "check", name, "-o", "json", cwd=project)
     assert done.code == code, done
     return {row["what"]: row for row in json.loads(done.out)}
 
 
-def test_a_cloned_project_is_not_trusted(laptop, machine, project):
+def test_cloned_project_is_not_trusted(laptop, machine, project):
     gateway = machine()
     host = machine(password=SECRET, jump=gateway, sshd="Port 2222")
-    laptop.knows(gateway)
+    laptop.trust_host_keys(gateway)
     laptop.ssh_config(f"Host {gateway.address}\n  IdentityFile {gateway.key}\n")
-    attached(laptop, host, project, "--port", "2222", "--jump", f"ada@{gateway.address}")
-    run = runs_there(laptop, project, host).run
+    attach_target(laptop, host, project, "--port", "2222", "--jump", f"ada@{gateway.address}")
+    run = submit_and_check(laptop, project, host).run
     machine_there = f"ada@{host.address}:2222 through ada@{gateway.address}"
     clone = laptop.home / "clone"
     shutil.copytree(project, clone)
-    laptop.env["MLW_HOME"] = str(laptop.store.with_name("another"))  # somebody else's laptop
-    seen = host.log
+    laptop.env["MLW_HOME"] = str(laptop.store.with_name("another"))  # another user's laptop
+    log = host.log
     for command in (
         ["submit", "-c", "box", "train.py"],
         ["computetarget", "check", "box"],
@@ -354,7 +360,7 @@ def test_a_cloned_project_is_not_trusted(laptop, machine, project):
     assert laptop.mlw("logs", run, cwd=clone).code == 66, "nobody here knows the run"
     listed = laptop.mlw("computetarget", "list", cwd=clone, check=True).out
     assert re.search(rf"box +remote +{host.address} +no ", listed)
-    assert host.log == seen, "nobody was called"
+    assert host.log == log, "nobody was called"
     files, before = tree(clone), gateway.log
     short = ("computetarget", "attach", "--name", "box", "--host-key", host.host_key_fingerprint)
     refused = laptop.mlw(*short, "--password-stdin", cwd=clone, input=f"{SECRET}\n")
@@ -376,7 +382,7 @@ def test_a_cloned_project_is_not_trusted(laptop, machine, project):
     terminal.sendline(SECRET)
     terminal.expect(pexpect.EOF)
     assert tree(clone) == files
-    runs_there(laptop, clone, host)
+    submit_and_check(laptop, clone, host)
     laptop.mlw("computetarget", "detach", "box", "--keep-files", cwd=clone, check=True)
     done = laptop.mlw(*short, *typed, "--password-stdin", cwd=clone, input=f"{SECRET}\n")
     assert done.code == 0 and tree(clone) == files, done
@@ -385,19 +391,19 @@ def test_a_cloned_project_is_not_trusted(laptop, machine, project):
 def test_two_projects_on_one_machine(laptop, machine, project):
     host = machine(password=SECRET)
     before = authorized(host)
-    attached(laptop, host, project)
+    attach_target(laptop, host, project)
     other = laptop.project("other", train=SCRIPT)
-    second = laptop.mlw(*words(host, name="gpu"), cwd=other)
+    second = laptop.mlw(*attach_arguments(host, name="gpu"), cwd=other)
     assert second.code == 0 and authorized(host).count(b"mlw-") == 1, second
-    runs_there(laptop, other, host, "gpu")
+    submit_and_check(laptop, other, host, "gpu")
     gone = laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
     assert f"{other} uses it as gpu" in gone.err
     assert not (project / "aml_config" / "box.compute").exists()
-    runs_there(laptop, other, host, "gpu")
+    submit_and_check(laptop, other, host, "gpu")
     laptop.ssh_config(f"Host lab\n  HostName {host.address}\n  User ada\n")
-    attached(laptop, host, project, name="lab", address="lab")  # the same machine under another name
-    runs_there(laptop, other, host, "gpu")
-    runs_there(laptop, project, host, "lab")
+    attach_target(laptop, host, project, name="lab", address="lab")  # the same machine under another name
+    submit_and_check(laptop, other, host, "gpu")
+    submit_and_check(laptop, project, host, "lab")
     shutil.rmtree(project)
     for name in ("gpu",):
         laptop.mlw("computetarget", "detach", name, cwd=other, check=True)
@@ -414,7 +420,7 @@ def test_two_projects_on_one_machine(laptop, machine, project):
         None,
     ],
 )
-def test_detach_puts_authorized_keys_back_to_the_byte(laptop, machine, project, lines):
+def test_detach_restores_authorized_keys_exactly(laptop, machine, project, lines):
     host = machine(password=SECRET)
     keys = host.home / ".ssh" / "authorized_keys"
     if lines is None:
@@ -422,7 +428,7 @@ def test_detach_puts_authorized_keys_back_to_the_byte(laptop, machine, project, 
     else:
         keys.write_bytes(lines)
     before = tree(host.home / ".ssh")
-    attached(laptop, host, project)
+    attach_target(laptop, host, project)
     assert keys.read_bytes().startswith(lines or b"restrict ssh-ed25519 ") and b"mlw-" in keys.read_bytes()
     gone = laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
     assert "removed the SSH key" in gone.err
@@ -432,14 +438,14 @@ def test_detach_puts_authorized_keys_back_to_the_byte(laptop, machine, project, 
     assert laptop.mlw("computetarget", "detach", "box", cwd=project).code != 0
 
 
-def test_detach_when_nobody_answers(laptop, machine, project):
+def test_detach_unreachable_machine(laptop, machine, project):
     host = machine(password=SECRET)
-    attached(laptop, host, project)
+    attach_target(laptop, host, project)
     host.stop_sshd(sessions=True)
-    files, known = tree(project), tree(laptop.store / "targets")
+    files, targets = tree(project), tree(laptop.store / "targets")
     refused = laptop.mlw("computetarget", "detach", "box", cwd=project)
     assert refused.code == 69 and "nothing was detached" in refused.err and "--force" in refused.err, refused
-    assert tree(project) == files and set(tree(laptop.store / "targets")) == set(known)
+    assert tree(project) == files and set(tree(laptop.store / "targets")) == set(targets)
     forced = laptop.mlw("computetarget", "detach", "box", "--force", "--keep-files", cwd=project)
     assert forced.code == 0 and "still contains a line that ends in mlw-" in forced.err, forced
     assert tree(project) == files and not (laptop.store / "targets").exists()
@@ -449,38 +455,38 @@ def test_detach_when_nobody_answers(laptop, machine, project):
 
 def test_purge_waits_for_runs(laptop, machine, project):
     host = machine(password=SECRET)
-    attached(laptop, host, project)
+    attach_target(laptop, host, project)
     (project / "long.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
     run = laptop.mlw("submit", "--detach", "-c", "box", "long.py", cwd=project, check=True).run
     before = tree(project, host.home / ".ssh")
     refused = laptop.mlw("computetarget", "detach", "box", "--purge", "--yes", "--force", cwd=project)
     assert refused.code == 75 and run in refused.err and "mlw cancel" in refused.err, refused
     assert tree(project, host.home / ".ssh") == before
-    asked = laptop.mlw("computetarget", "detach", "box", "--purge", cwd=project)
-    assert asked.code == 2 and "--yes" in asked.err
+    prompted = laptop.mlw("computetarget", "detach", "box", "--purge", cwd=project)
+    assert prompted.code == 2 and "--yes" in prompted.err
     laptop.mlw("cancel", run, cwd=project, check=True)
     detach = ("computetarget", "detach", "box", "--purge", "--yes")
     wait_until(lambda: laptop.mlw(*detach, cwd=project).code == 0, "the end of the run")
     assert not (host.home / ".mlw").exists()
 
 
-def test_a_new_key_in_place_of_the_old(laptop, machine, project):
+def test_replace_installed_key(laptop, machine, project):
     host = machine(password=SECRET)
     before = authorized(host)
-    attached(laptop, host, project)
+    attach_target(laptop, host, project)
     old = laptop.home / "old"
     shutil.copy2(next((laptop.store / "targets").glob("*/key")), old)
     laptop.mlw("computetarget", "reset-key", "box", cwd=project, check=True)
     assert authorized(host).startswith(before) and authorized(host).count(b"mlw-") == 1
-    laptop.knows(host)
+    laptop.trust_host_keys(host)
     options = ("-o", "IdentityAgent=none", "-i", str(old))
     shutil.move(host.key, laptop.home / "hidden")
     assert "Permission denied" in laptop.ssh(host, "true", options=options, check=False).err
-    runs_there(laptop, project, host)
+    submit_and_check(laptop, project, host)
     killed = laptop.mlw("computetarget", "reset-key", "box", cwd=project, env={"MLW_FAILPOINT": "key-added:kill"})
     assert killed.code == -signal.SIGKILL
-    runs_there(laptop, project, host)
-    attached(laptop, host, project)
+    submit_and_check(laptop, project, host)
+    attach_target(laptop, host, project)
     assert authorized(host).count(b"mlw-") == 1
     laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
     assert authorized(host) == before
@@ -488,18 +494,18 @@ def test_a_new_key_in_place_of_the_old(laptop, machine, project):
 
 def test_allowed_mounts(laptop, machine, project):
     host = machine(password=SECRET)
-    attached(laptop, host, project)
+    attach_target(laptop, host, project)
     before = tree(project)
     allowed = laptop.mlw(
         "computetarget", "update", "box", "--allow-mount", "/data/", "--allow-mount", "/x", cwd=project
     )
-    where = f"ada@{host.address}:22"  # the name alone is the project's choice
+    where = f"ada@{host.address}:22"  # a project can choose the name, so the message shows the address
     assert f"containers of all your projects on box ({where}) may mount: /data, /x" in allowed.err
     laptop.mlw("computetarget", "update", "box", "--forbid-mount", "/x", cwd=project, check=True)
-    assert _shown(laptop, project)["allowedMounts"] == ["/data"]
-    for words_, said in ((["--forbid-mount", "/y"], "was not allowed"), (["--allow-mount", "/"], "full path")):
+    assert _show_target(laptop, project)["allowedMounts"] == ["/data"]
+    for words_, message in ((["--forbid-mount", "/y"], "was not allowed"), (["--allow-mount", "/"], "full path")):
         wrong = laptop.mlw("computetarget", "update", "box", *words_, cwd=project)
-        assert wrong.code == 2 and said in wrong.err
+        assert wrong.code == 2 and message in wrong.err
     terminal = laptop.spawn("computetarget", "detach", "box", "--purge", cwd=project)
     terminal.expect_exact(f"Delete ~/.mlw on box ({where}), including 0 runs? [y/N]")
     terminal.sendline("n")
@@ -507,13 +513,13 @@ def test_allowed_mounts(laptop, machine, project):
     assert tree(project) == before, "outside the project"
 
 
-# -- looking -------------------------------------------------------------------------------------------
+# -- check and show ------------------------------------------------------------------------------------
 
 
-def test_check_tells_what_is_there(laptop, machine, project):
+def test_check_reports_target_capabilities(laptop, machine, project):
     host = machine(password=SECRET, docker="yes")
-    attached(laptop, host, project, kind="remotedocker")
-    rows = _checked(laptop, project)
+    attach_target(laptop, host, project, kind="remotedocker")
+    rows = _check_target(laptop, project)
     assert list(rows)[:4] == ["connection", "system", "clock", "agent"] and "python" not in rows
     assert f"ada@{host.address}:22" in rows["connection"]["found"] and "ms round trip" in rows["connection"]["found"]
     assert rows["clock"]["found"] == "in sync" and "Python 3." in rows["agent"]["found"]
@@ -523,39 +529,39 @@ def test_check_tells_what_is_there(laptop, machine, project):
     assert "downloaded by this machine and sent to the target: the target cannot reach" in rows["packages"]["found"]
     host.run("deluser", "ada", "docker", check=False)
     host.run("sed", "-i", "s/^docker:.*/docker:x:20999:/", "/etc/group")
-    rows = _checked(laptop, project, code=75)
+    rows = _check_target(laptop, project, code=75)
     assert rows["docker"]["state"] == "error" and "usermod" in rows["docker"]["hint"], "by a login of its own"
-    assert "permission denied" in str(_shown(laptop, project)["facts"]), "and remembered"
+    assert "permission denied" in str(_show_target(laptop, project)["facts"]), "and remembered"
     host.run("sed", "-i", "s/^docker:.*/docker:x:20999:ada/", "/etc/group")
-    assert _checked(laptop, project)["docker"]["state"] == "ok"
-    told = laptop.mlw("computetarget", "check", "box", cwd=project)
-    assert "hint: network: " in told.err
+    assert _check_target(laptop, project)["docker"]["state"] == "ok"
+    checked = laptop.mlw("computetarget", "check", "box", cwd=project)
+    assert "hint: network: " in checked.err
     listed = laptop.mlw("computetarget", "list", cwd=project, check=True).out
     assert re.search(rf"box +remotedocker +{host.address} +yes +ada@{host.address}:22 +box", listed)
     names = laptop.mlw("computetarget", "list", "-o", "json", cwd=project).out
     assert json.loads(names) == ["box", "docker", "local"]
-    shown = _shown(laptop, project)
+    shown = _show_target(laptop, project)
     assert (shown["attached"], shown["hostKey"]) == (True, host.host_key_fingerprint)
     assert shown["facts"]["docker"]["version"] and shown["facts"]["hostname"] == host.name
     assert "Debian" in laptop.mlw("computetarget", "show", "box", cwd=project, check=True).out
 
 
-def test_a_clock_that_is_off(laptop, machine, project):
+def test_check_reports_clock_skew(laptop, machine, project):
     host = machine(password=SECRET)
-    attached(laptop, host, project)
-    # The kernel's clock is everybody's: so it is the laptop's mlw that lives three days later.
+    attach_target(laptop, host, project)
+    # All processes share the kernel's clock, so the laptop's mlw runs three days in the future instead.
     late = laptop.home / "late"
     late.mkdir()
     late.joinpath("sitecustomize.py").write_text("import time\nreal = time.time\ntime.time = lambda: real() + 259200\n")
     laptop.env["PYTHONPATH"] = str(late)
-    row = _checked(laptop, project)["clock"]
+    row = _check_target(laptop, project)["clock"]
     assert row["state"] == "warning" and row["found"] == "its clock is 3 days behind this machine's"
     assert "timedatectl" in row["hint"]
 
 
-def test_a_machine_that_does_not_answer(laptop, machine, project):
+def test_check_of_unreachable_machine(laptop, machine, project):
     host = machine(password=SECRET)
-    attached(laptop, host, project)
+    attach_target(laptop, host, project)
     host.stop_sshd(sessions=True)
     done = laptop.mlw("computetarget", "check", "box", cwd=project)
     assert done.code == 69 and done.out == ""
@@ -566,10 +572,10 @@ def test_a_machine_that_does_not_answer(laptop, machine, project):
     )
 
 
-# -- the two files -------------------------------------------------------------------------------------
+# -- configuration files -------------------------------------------------------------------------------
 
 
-def test_the_two_files(laptop, machine, project, engine):
+def test_attach_writes_compute_and_runconfig(laptop, machine, project, engine):
     engine.stop()
     engine.start(False, True, "--add-runtime", "nvidia=/usr/bin/runc")
     host = machine(password=SECRET, docker="yes")
@@ -577,8 +583,8 @@ def test_the_two_files(laptop, machine, project, engine):
     driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n")
     host.run("sh", "-c", "mkdir -p /tmp/nvidia && mv /tmp/version /tmp/nvidia/version")
     _show_driver(host)
-    attached(laptop, host, project, kind="remotedocker", name="my_dsvm")
-    attached(laptop, host, project, kind="remote", name="plain")
+    attach_target(laptop, host, project, kind="remotedocker", name="my_dsvm")
+    attach_target(laptop, host, project, kind="remote", name="plain")
     texts = {}
     for name in ("my_dsvm.compute", "my_dsvm.runconfig", "plain.compute"):
         texts[name] = (project / "aml_config" / name).read_text().replace(host.address, "ADDRESS")
@@ -593,35 +599,35 @@ def test_the_two_files(laptop, machine, project, engine):
         if key.field:
             assert re.search(rf"^# .+\n#?{key.name}:", texts["my_dsvm.runconfig"], re.MULTILINE), key.name
     assert laptop.mlw("project", "validate", cwd=project, check=True).err == "no problems found\n"
-    found = find_project(project)
-    compute, runconfig = found.compute("my_dsvm"), found.runconfig("my_dsvm")
+    loaded = find_project(project)
+    compute, runconfig = loaded.compute("my_dsvm"), loaded.runconfig("my_dsvm")
     assert (compute.type, compute.address, compute.username) == ("remotedocker", host.address, "ada")
     assert compute.nvidia_docker and compute.shared_volumes and compute.base_docker_image
     assert (runconfig.target, runconfig.framework, runconfig.prepare_environment) == ("my_dsvm", "Python", True)
-    assert found.compute("plain").user_managed_environment
-    assert "535.104.05" in _checked(laptop, project, "my_dsvm")["gpu"]["found"]
+    assert loaded.compute("plain").user_managed_environment
+    assert "535.104.05" in _check_target(laptop, project, "my_dsvm")["gpu"]["found"]
     assert runconfig.conda_dependencies_file == "aml_config/conda_dependencies.yml"
     packages = project / "aml_config" / "conda_dependencies_gpu.yml"
     packages.write_text("name: gpu\ndependencies:\n  - python=3.11\n")
-    said = attached(laptop, host, project, kind="remotedocker", name="second")
+    done = attach_target(laptop, host, project, kind="remotedocker", name="second")
     assert find_project(project).runconfig("second").conda_dependencies_file == f"aml_config/{packages.name}"
-    assert f"NVIDIA GPUs detected: runs use the packages in aml_config/{packages.name}\n" in said.err, said
+    assert f"NVIDIA GPUs detected: runs use the packages in aml_config/{packages.name}\n" in done.err, done
 
 
 def _show_driver(host) -> None:
-    """/proc/driver/nvidia/version as the driver has it: /proc has no room for a new folder, /proc/driver has."""
-    host.run("mount", "-t", "tmpfs", "tmpfs", "/proc/driver")
+    """Simulate the driver's /proc/driver/nvidia/version."""
+    host.run("mount", "-t", "tmpfs", "tmpfs", "/proc/driver")  # folders cannot be created in procfs
     host.run("cp", "-R", "/tmp/nvidia", "/proc/driver/nvidia")
 
 
-def test_a_project_that_brings_its_packages_brings_them_elsewhere_too(laptop, machine):
-    """What runs on `local` must not fail for want of packages on `remote`: both get them, or none."""
+def test_managed_packages_setting_applies_to_attached_target(laptop, machine):
+    """A script that runs on `local` must find its packages on `remote`: both install them, or neither."""
     host = machine(password=SECRET)
     laptop.mlw("project", "create", "--name", "iris", "--template", "iris-sklearn", check=True)
     root = laptop.home / "iris"
-    said = attached(laptop, host, root, name="gpu box")
+    done = attach_target(laptop, host, root, name="gpu box")
     assert "\nuserManagedEnvironment: false\n" in (root / "aml_config" / "gpu box.compute").read_text()
-    assert said.err.endswith("hint: run a script with: mlw submit -c 'gpu box' iris_sklearn.py\n"), said
+    assert done.err.endswith("hint: run a script with: mlw submit -c 'gpu box' iris_sklearn.py\n"), done
     slip = laptop.mlw("computetarget", "attach", "remotdocker", "--name", "x", "--address", host.address, cwd=root)
     assert slip.code == 2 and "hint: did you mean 'remotedocker'?" in slip.err, slip
 
@@ -630,15 +636,15 @@ def test_a_project_that_brings_its_packages_brings_them_elsewhere_too(laptop, ma
 
 
 @pytest.mark.parametrize("way", ["--password", "--password-stdin", "passphrase"])
-def test_a_secret_is_found_nowhere(laptop, machine, project, tmp_path, way):
+def test_secrets_are_not_stored_or_exposed(laptop, machine, project, tmp_path, way):
     import subprocess
 
     host = machine(**({} if way == "passphrase" else {"password": SECRET}))
-    with watched(SECRET) as seen:
+    with watch_for_secrets(SECRET) as leaks:
         if way == "passphrase":
             subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", SECRET, "-f", str(host.key)], check=True)
-            seen.clear()  # the test's own words
-            terminal = laptop.spawn(*words(host), "--private-key-file", str(host.key), cwd=project)
+            leaks.clear()  # the command line above contains the secret
+            terminal = laptop.spawn(*attach_arguments(host), "--private-key-file", str(host.key), cwd=project)
             terminal.expect("Enter passphrase")
             terminal.sendline(SECRET)
             terminal.expect(pexpect.EOF)
@@ -647,13 +653,13 @@ def test_a_secret_is_found_nowhere(laptop, machine, project, tmp_path, way):
         else:
             more = ["--password", SECRET] if way == "--password" else ["--password-stdin"]
             text = None if way == "--password" else f"{SECRET}\n"
-            done = laptop.mlw(*words(host), *more, cwd=project, input=text)
+            done = laptop.mlw(*attach_arguments(host), *more, cwd=project, input=text)
             assert done.code == 0 and SECRET not in done.out + done.err
-        run = runs_there(laptop, project, host).run
+        run = submit_and_check(laptop, project, host).run
         laptop.mlw("experiment", "diagnostics", run, "-o", str(laptop.home / "all.zip"), cwd=project, check=True)
-    assert seen == []
+    assert leaks == []
     shutil.unpack_archive(laptop.home / "all.zip", laptop.home / "unzipped")
-    there = [host.root / one for one in ("tmp", "var/log", "var/tmp", "dev/shm")]
-    places = [tmp_path, laptop.runtime, host.home, *there]
-    assert files_with(SECRET, *places) == []
+    remote_places = [host.root / folder for folder in ("tmp", "var/log", "var/tmp", "dev/shm")]
+    places = [tmp_path, laptop.runtime, host.home, *remote_places]
+    assert files_containing(SECRET, *places) == []
     assert not (laptop.home / ".ssh").exists()

@@ -1,4 +1,4 @@
-"""Attach of a Spark cluster: through an edge node that is reached by SSH, or from here. No Spark is needed for it."""
+"""Attach a Spark cluster through an SSH edge node or from this machine. No Spark is needed."""
 
 from __future__ import annotations
 
@@ -7,21 +7,33 @@ import socket
 
 import yaml
 
-from tests.e2e.attaching import SECRET, new_project
+from tests.e2e.attach_helpers import SECRET, new_project
 
 
-def test_through_an_edge_node(laptop, machine):
+def test_attach_cluster_through_edge_node(laptop, machine):
     host = machine(password=SECRET)
     project = new_project(laptop)
-    words = ["computetarget", "attach", "cluster", "-n", "hdi", "-a", host.address, "-u", host.user, "--master", "yarn"]
-    words += ["--host-key", host.host_key_fingerprint, "--password-stdin"]
-    done = laptop.mlw(*words, cwd=project, input=SECRET + "\n")
+    arguments = [
+        "computetarget",
+        "attach",
+        "cluster",
+        "-n",
+        "hdi",
+        "-a",
+        host.address,
+        "-u",
+        host.user,
+        "--master",
+        "yarn",
+    ]
+    arguments += ["--host-key", host.host_key_fingerprint, "--password-stdin"]
+    done = laptop.mlw(*arguments, cwd=project, input=SECRET + "\n")
     assert done.code == 0, done
     assert f"attached hdi: cluster at {host.user}@{host.address}" in done.err
     assert "warning: spark: Spark was not found" in done.err and "hint: add pyspark to the packages" in done.err
     compute = yaml.safe_load((project / "aml_config" / "hdi.compute").read_text())
-    told = {name: value for name, value in compute.items() if value is not None}
-    assert told == {
+    settings = {name: value for name, value in compute.items() if value is not None}
+    assert settings == {
         "type": "cluster",
         "address": host.address,
         "username": host.user,
@@ -31,15 +43,15 @@ def test_through_an_edge_node(laptop, machine):
     runconfig = yaml.safe_load((project / "aml_config" / "hdi.runconfig").read_text())
     assert (runconfig["Target"], runconfig["Framework"]) == ("hdi", "PySpark")
     checked = laptop.mlw("computetarget", "check", "hdi", "-o", "json", cwd=project)
-    found = {one["what"]: one for one in json.loads(checked.out)}
-    assert found["spark"]["state"] == "warning" and "SPARK_HOME is not set" in found["spark"]["found"]
+    checks = {row["what"]: row for row in json.loads(checked.out)}
+    assert checks["spark"]["state"] == "warning" and "SPARK_HOME is not set" in checks["spark"]["found"]
     other = laptop.mlw("computetarget", "attach", "cluster", "-n", "hdi", "--master", "spark://x:1", cwd=project)
     assert other.code == 2 and "already exists for another machine" in other.err
     laptop.mlw("computetarget", "detach", "hdi", cwd=project, check=True)
     assert not (project / "aml_config" / "hdi.compute").exists()
 
 
-def test_from_here(user):
+def test_attach_cluster_from_this_machine(user):
     project = user.project("demo", train="print(1)")
     with socket.create_server(("127.0.0.1", 0)) as master:
         address = f"spark://127.0.0.1:{master.getsockname()[1]}"
@@ -57,7 +69,7 @@ def test_from_here(user):
     assert not (project / "aml_config" / "here.compute").exists()
 
 
-def test_a_master_that_does_not_answer_changes_nothing(user):
+def test_unreachable_master_changes_nothing(user):
     project = user.project("demo", train="print(1)")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -1,7 +1,7 @@
-"""A project of a stranger stays data: whatever looks at it executes, reads and sends nothing of it.
+"""An untrusted project stays data: commands that only read it run none of its code and send no secrets.
 
-The lists of verbs, pages and routes are made from the program: whatever is added is tried as well, or named in
-one of the tables here as something that runs the project's code, which its documentation must say.
+The lists of commands, pages, and routes come from the program. Anything new is tested automatically or must be listed
+here as running the project's code, and its documentation must state that.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from urllib.parse import urlencode
 import click
 import pytest
 
-from mlworkbench.cli.verbs import mlw
-from mlworkbench.ui.answers.projects import key_of
+from mlworkbench.cli.command_tree import mlw
 from mlworkbench.ui.pages.run.page import _TABS
+from mlworkbench.ui.queries.projects import key_of
 from tests.conftest import User, end_processes
 from tests.machines import canary as trapped
-from tests.machines.browser import looking, workbench
-from tests.machines.canary import CARELESS_PATH, SECRET, SECRET_NAME, Canary, Listener, listener
-from tests.machines.doors import Route, openapi, pages, program
+from tests.machines.browser import browser_session, ui_server
+from tests.machines.canary import SECRET, SECRET_NAME, UNSAFE_PATH, Canary, Listener, listener
+from tests.machines.ui_routes import Route, api_client, openapi, pages
 
 pytestmark = pytest.mark.installed
 
@@ -38,47 +38,47 @@ open("outputs/model.txt", "w").write("x")
 """
 
 
-class Stage:
-    """A user who cloned the project, looked after by nobody; their PATH is a careless one."""
+class ClonedProject:
+    """A cloned project full of traps, and its user, who has an unsafe PATH."""
 
-    def __init__(self, user: User, root: Path, runs: list[str], canary: Canary, ear: Listener) -> None:
-        self.user, self.root, self.runs, self.canary, self.ear = user, root, runs, canary, ear
+    def __init__(self, user: User, root: Path, runs: list[str], canary: Canary, recorder: Listener) -> None:
+        self.user, self.root, self.runs, self.canary, self.recorder = user, root, runs, canary, recorder
         self.place = user.home.parent
 
-    def must_be_quiet(self, what: object) -> None:
+    def assert_no_traps_fired(self, what: object) -> None:
         assert self.canary.fired() == [], what
-        assert self.ear.secrets_heard() == [], what
+        assert self.recorder.leaked_secrets() == [], what
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClonedProject]:
     place = tmp_path_factory.mktemp("canary")
     user = User(place)
     root = user.project("cloned", train=TRAIN)
     runs = [user.mlw("submit", "-c", "local", "train.py", cwd=root).run for _ in range(3)]
     assert user.mlw("history", "promote", "-ap", "model.txt", "-n", "kept", cwd=root).code == 0
-    with listener() as ear:
-        canary = trapped.lay(root, place / "fired", ear.address)
+    with listener() as recorder:
+        canary = trapped.create_traps(root, place / "fired", recorder.address)
         trapped.engine(place / "engine", place / "fired")
-        user.env["PATH"] = os.pathsep.join((CARELESS_PATH, str(place / "engine"), user.env["PATH"]))
+        user.env["PATH"] = os.pathsep.join((UNSAFE_PATH, str(place / "engine"), user.env["PATH"]))
         user.env |= {SECRET_NAME: SECRET, "SHELL": "/bin/bash"}
         (user.home / ".bashrc").write_text('git --version; hostname; eval "$(dircolors)"; tput cols; PS1="ready> "\n')
-        yield Stage(user, root, runs, canary, ear)
+        yield ClonedProject(user, root, runs, canary, recorder)
     end_processes(user.store)
 
 
 @pytest.fixture(autouse=True)
-def _set_anew(stage):
-    stage.canary.reset()
-    stage.ear.heard, stage.ear.contacts = [], 0
+def _reset_traps(clone):
+    clone.canary.reset()
+    clone.recorder.requests, clone.recorder.contacts = [], 0
 
 
-# -- the traps themselves ------------------------------------------------------------------------------------
+# -- traps ---------------------------------------------------------------------------------------------------
 
 
-def test_every_trap_works(stage):
-    """Else all that follows would prove nothing."""
-    canary = stage.canary
+def test_traps_detect_execution(clone):
+    """Check the traps themselves, because the following tests rely on them."""
+    canary = clone.canary
     for path in canary.scripts.values():
         subprocess.run([str(path)], check=False, stdout=subprocess.DEVNULL)
     reader = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path)"
@@ -87,15 +87,15 @@ def test_every_trap_works(stage):
     canary.reset()
 
 
-def test_a_run_springs_them(stage):
-    """What is documented to run the project's code does."""
-    done = stage.user.mlw("submit", "-c", "local", "train.py", cwd=stage.root)
-    assert "pythonLocation" in stage.canary.fired(), done
-    end_processes(stage.user.store)
-    stage.canary.reset()
+def test_run_triggers_traps(clone):
+    """`mlw submit`, which is documented to run the project's code, triggers a trap."""
+    done = clone.user.mlw("submit", "-c", "local", "train.py", cwd=clone.root)
+    assert "pythonLocation" in clone.canary.fired(), done
+    end_processes(clone.user.store)
+    clone.canary.reset()
 
 
-# -- verbs -----------------------------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------------------------
 
 # Documented to run code of the project, or to act on a machine that the user names.
 RUNS = {
@@ -106,8 +106,8 @@ RUNS = {
     "experiment prepare": "builds the project's environment, and tries its Python",
     "doctor gpu": "tries the target's Python and its frameworks",
 }
-# Verb → the words behind it, in the project's folder. RUN, OTHER and SPENT are runs of it.
-LOOKS: dict[str, tuple[str, ...]] = {
+# Command → its arguments, in the project's folder. RUN, OTHER, and SPENT are runs of the project.
+READ_COMMANDS: dict[str, tuple[str, ...]] = {
     "asset download": ("-l assets/kept.link -d {place}/asset",),
     "asset list": ("",),
     "cancel": ("RUN",),
@@ -155,7 +155,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "project doctor": ("", "-c made", "-c docker", "--fix"),
     "project init": ("--path {place}/outputs",),
     "project link": ("",),
-    "project new-id": ("--project {place}/inner",),  # runs and pages that are looked at later need the old one here
+    "project new-id": ("--project {place}/inner",),  # later commands and pages need the old ID
     "project restore": ("-r RUN --path {place}/restored",),
     "project sample list": ("",),
     "project schema": ("compute",),
@@ -177,13 +177,13 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "target reset-key": ("--help",),
     "target show": ("local",),
     "target update": ("--help",),
-    "ui": ("--help",),  # its pages are visited below
+    "ui": ("--help",),  # its pages are tested below
 }
-DRY = tuple("local absolute named searched docker image shared far cluster spark plugin".split())
+DRY_RUN_CONFIGURATIONS = tuple("local absolute named searched docker image shared far cluster spark plugin".split())
 
 
-def verbs(command: click.Command, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """All that can be typed."""
+def all_commands(command: click.Command, above: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield every command."""
     if isinstance(command, click.Group):
         if above and command.invoke_without_command:
             yield " ".join(above)
@@ -191,18 +191,18 @@ def verbs(command: click.Command, above: tuple[str, ...] = ()) -> Iterator[str]:
         for name in command.list_commands(context):
             below = command.get_command(context, name)
             assert below is not None
-            yield from verbs(below, (*above, name))
+            yield from all_commands(below, (*above, name))
     else:
         yield " ".join(above)
 
 
-def test_every_verb_is_tried_or_documented_to_run_code():
-    assert {*verbs(mlw)} == {*LOOKS, *RUNS}
-    assert not {*LOOKS} & {*RUNS}
+def test_every_command_is_tested_or_documented_to_run_code():
+    assert {*all_commands(mlw)} == {*READ_COMMANDS, *RUNS}
+    assert not {*READ_COMMANDS} & {*RUNS}
 
 
-# All of them in one process, in the folder of the project: a start of Python for each would take most of the time.
-TYPIST = """
+# Runs all commands in one process in the project's folder, because Python's startup would take most of the time.
+COMMAND_RUNNER = """
 import contextlib, io, json, os, sys
 from mlworkbench.cli.main import _run
 told, fired = [], sys.argv[1]
@@ -217,81 +217,89 @@ print(json.dumps(told))
 """
 
 
-def typed(stage: Stage) -> list[list[str]]:
-    filled = dict(zip(("RUN", "OTHER", "SPENT"), stage.runs, strict=True))
-    lines = [f"{verb} {words.format(place=stage.place)}" for verb, given in LOOKS.items() for words in given]
-    lines += [f"{submit} --dry-run -c {name}" for submit in ("submit", "experiment submit") for name in DRY]
-    return [[filled.get(word, word) for word in line.split()] for line in lines]
+def command_lines(clone: ClonedProject) -> list[list[str]]:
+    filled = dict(zip(("RUN", "OTHER", "SPENT"), clone.runs, strict=True))
+    lines = [
+        f"{verb} {arguments.format(place=clone.place)}" for verb, given in READ_COMMANDS.items() for arguments in given
+    ]
+    lines += [
+        f"{submit} --dry-run -c {name}" for submit in ("submit", "experiment submit") for name in DRY_RUN_CONFIGURATIONS
+    ]
+    return [[filled.get(argument, argument) for argument in line.split()] for line in lines]
 
 
-def test_no_verb_that_looks_springs_a_trap(stage):
-    script = stage.place / "typist.py"
-    script.write_text(TYPIST)
+def test_read_commands_run_no_project_code(clone):
+    script = clone.place / "typist.py"
+    script.write_text(COMMAND_RUNNER)
     done = subprocess.run(
-        [sys.executable, str(script), str(stage.canary.place)],
-        input=json.dumps(typed(stage)).encode(),
-        cwd=stage.root,
-        env=stage.user.env,
+        [sys.executable, str(script), str(clone.canary.place)],
+        input=json.dumps(command_lines(clone)).encode(),
+        cwd=clone.root,
+        env=clone.user.env,
         capture_output=True,
         check=True,
     )
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert len(told) == len(typed(stage))
-    said = {" ".join(words): text for words, _, text, _ in told}
-    assert [(words, text) for words, code, text, _ in told if code == 2 or "error: internal error" in text] == []
-    assert {" ".join(words): sprung for words, _, _, sprung in told if sprung} == {}
-    assert stage.ear.secrets_heard() == []
-    assert "not checked" in said["computetarget check local"]
-    assert str(stage.root / "evil/env/bin/python") in said["project show"]
-    assert "was not checked" in said["submit --dry-run -c local"]
+    results = json.loads(done.stdout.splitlines()[-1])
+    assert len(results) == len(command_lines(clone))
+    output = {" ".join(arguments): text for arguments, _, text, _ in results}
+    assert [
+        (arguments, text) for arguments, code, text, _ in results if code == 2 or "error: internal error" in text
+    ] == []
+    assert {" ".join(arguments): sprung for arguments, _, _, sprung in results if sprung} == {}
+    assert clone.recorder.leaked_secrets() == []
+    assert "not checked" in output["computetarget check local"]
+    assert str(clone.root / "evil/env/bin/python") in output["project show"]
+    assert "was not checked" in output["submit --dry-run -c local"]
 
 
-@pytest.mark.parametrize("words", ["project validate", "computetarget check local", "doctor", "submit --dry-run"])
-def test_nor_does_one_in_a_process_of_its_own(stage, words):
-    done = stage.user.mlw(*words.split(), cwd=stage.root)
+@pytest.mark.parametrize(
+    "command_line", ["project validate", "computetarget check local", "doctor", "submit --dry-run"]
+)
+def test_read_commands_in_new_process_run_no_project_code(clone, command_line):
+    done = clone.user.mlw(*command_line.split(), cwd=clone.root)
     assert done.code not in (2, 70), done
-    assert stage.canary.fired() == [], done
+    assert clone.canary.fired() == [], done
 
 
 @pytest.mark.parametrize("name", ["image", "made", "built"])
-def test_resolving_packages_springs_no_trap(stage, name):
-    """Neither are packages built here, nor do variables of the user reach the project's index."""
-    done = stage.user.mlw("submit", "--dry-run", "-c", name, cwd=stage.root)
+def test_resolving_packages_runs_no_project_code(clone, name):
+    """No packages are built on this machine, and no variables of the user reach the project's index."""
+    done = clone.user.mlw("submit", "--dry-run", "-c", name, cwd=clone.root)
     assert done.code not in (0, 2, 70), done
-    stage.must_be_quiet(done)
+    clone.assert_no_traps_fired(done)
 
 
-def test_a_workspace_above_is_not_read(stage):
-    """Of uv's two lock files the one of the project is read."""
-    done = stage.user.mlw("submit", "--dry-run", "-c", "nested", cwd=stage.root)
-    assert [words for words in stage.ear.heard if "/workspace/" in words] == [], done
-    stage.must_be_quiet(done)
+def test_parent_workspace_is_not_read(clone):
+    """The parent's uv lock file contains a package whose URL must not be requested."""
+    done = clone.user.mlw("submit", "--dry-run", "-c", "nested", cwd=clone.root)
+    assert [request for request in clone.recorder.requests if "/workspace/" in request] == [], done
+    clone.assert_no_traps_fired(done)
 
 
 @pytest.mark.parametrize("manager", ["asdf", "mise"])
-def test_shims_of_version_managers_are_not_started(stage, tmp_path, manager):
-    """They start what the project's .tool-versions names, which only a run is documented to do."""
+def test_shims_of_version_managers_are_not_started(clone, tmp_path, manager):
+    """A shim would start the program that the project's .tool-versions names. Only runs may do that."""
     shims = trapped.shims(tmp_path / manager, manager)
-    environ = {"PATH": os.pathsep.join((str(shims), stage.user.env["PATH"]))}
-    for words in ("computetarget check searched", "submit --dry-run -c searched", "submit --dry-run -c nested"):
-        done = stage.user.mlw(*words.split(), cwd=stage.root, env=environ)
+    environ = {"PATH": os.pathsep.join((str(shims), clone.user.env["PATH"]))}
+    for command in ("computetarget check searched", "submit --dry-run -c searched", "submit --dry-run -c nested"):
+        done = clone.user.mlw(*command.split(), cwd=clone.root, env=environ)
         assert f"{shims}/python" in done.out + done.err and "not checked" in done.out + done.err, done
-        stage.must_be_quiet(done)
-    stage.user.mlw("submit", "-c", "searched", "train.py", cwd=stage.root, env=environ)
-    assert "shim-python" in stage.canary.fired()
-    end_processes(stage.user.store)
+        clone.assert_no_traps_fired(done)
+    clone.user.mlw("submit", "-c", "searched", "train.py", cwd=clone.root, env=environ)
+    assert "shim-python" in clone.canary.fired()
+    end_processes(clone.user.store)
 
 
-def test_completion_springs_no_trap(stage):
-    for words in ("submit -c", "submit", "computetarget show", "logs", "gpus -t"):
-        done = stage.user.mlw(*words.split(), "", cwd=stage.root, env={"_MLW_COMPLETE": "bash"})
-        assert done.out, words
-        stage.must_be_quiet((words, done))
+def test_completion_runs_no_project_code(clone):
+    for line in ("submit -c", "submit", "computetarget show", "logs", "gpus -t"):
+        done = clone.user.mlw(*line.split(), "", cwd=clone.root, env={"_MLW_COMPLETE": "bash"})
+        assert done.out, line
+        clone.assert_no_traps_fired((line, done))
 
 
-# -- the browser -----------------------------------------------------------------------------------------------
+# -- web UI ----------------------------------------------------------------------------------------------------
 
-# Page → what follows its address, and what is to be seen there once all of it is.
+# Page → suffix of its address, and the text that appears when it is complete.
 PAGES: dict[str, dict[str, str]] = {
     "/": {"": "text=cloned"},
     "/p/{key}": {"": "text=mlw project validate"},
@@ -309,23 +317,23 @@ def test_every_page_is_visited():
     assert {page.path for page in pages()} == {*PAGES}
 
 
-def test_no_page_springs_a_trap(stage, tmp_path):
+def test_pages_run_no_project_code(clone, tmp_path):
     sprung = {}
-    with looking(stage.user, stage.root, tmp_path) as looker:
+    with browser_session(clone.user, clone.root, tmp_path) as ui:
         for page, addresses in PAGES.items():
             for more, shown in addresses.items():
-                path = Route(page + more, ()).filled(key=key_of(stage.root), name=stage.runs[0])
-                looker.go(path).locator(shown).first.wait_for(timeout=60_000)
-                if stage.canary.fired():
-                    sprung[path] = stage.canary.fired()
-                    stage.canary.reset()
-        looker.bench.stop()
-    sprung["afterwards"] = stage.canary.fired()
+                path = Route(page + more, ()).filled(key=key_of(clone.root), name=clone.runs[0])
+                ui.go(path).locator(shown).first.wait_for(timeout=60_000)
+                if clone.canary.fired():
+                    sprung[path] = clone.canary.fired()
+                    clone.canary.reset()
+        ui.server.stop()
+    sprung["afterwards"] = clone.canary.fired()
     assert sprung == {"afterwards": []}
-    assert stage.ear.contacts == 0 and stage.ear.secrets_heard() == []
+    assert clone.recorder.contacts == 0 and clone.recorder.leaked_secrets() == []
 
 
-# Requests that change something, and their bodies; None: documented to run the project's code.
+# Requests that change something, with their bodies. None: the request is documented to run the project's code.
 REQUESTS: dict[str, dict[str, object] | None] = {
     "POST /api/submit": None,
     "POST /api/prepare": None,
@@ -351,7 +359,7 @@ REQUESTS: dict[str, dict[str, object] | None] = {
     "POST /api/link": {},
 }
 NOTHING_THERE = ("/api/operations/{name}", "/api/runs/{run}/machine/series", "/api/projects/{key}/picture")
-# Method and path → what is asked for where it must be something that is there.
+# Method and path → value of query parameters, for requests that need the name of an existing file.
 PATHS = {
     "GET /api/runs/{run}/outputs/file": "model.txt",
     "GET /api/runs/{run}/code/file": "train.py",
@@ -359,49 +367,62 @@ PATHS = {
 }
 
 
-def questions(stage: Stage) -> Iterator[tuple[str, str]]:
-    """Method with path, and address: of all that the API can be asked, whatever will be added to it."""
-    key = key_of(stage.root)
-    known = {"key": [key], "project": [key], "run": [stage.runs[0]], "text": ["evil"], "path": ["mlworkbench.py"]}
+def api_requests(clone: ClonedProject) -> Iterator[tuple[str, str]]:
+    """Yield method with path, and address, of every API route."""
+    key = key_of(clone.root)
+    values_by_name = {
+        "key": [key],
+        "project": [key],
+        "run": [clone.runs[0]],
+        "text": ["evil"],
+        "path": ["mlworkbench.py"],
+    }
     for path, methods in openapi()["paths"].items():
         targets = ["goes"] if path.endswith("/detach") else ["local", "image", "far"]
-        known["name"] = targets if "/targets/" in path else ["loss"]
-        for method, told in methods.items():
+        values_by_name["name"] = targets if "/targets/" in path else ["loss"]
+        for method, operation in methods.items():
             name = f"{method.upper()} {path}"
-            needed = [one["name"] for one in told.get("parameters", ()) if one.get("required")]
-            for chosen in itertools.product(*(known[one] for one in needed)):
+            needed = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter.get("required")]
+            for chosen in itertools.product(*(values_by_name[parameter] for parameter in needed)):
                 values = dict(zip(needed, chosen, strict=True))
-                asked = {one: PATHS.get(name, value) for one, value in values.items() if f"{{{one}}}" not in path}
-                yield name, Route(path, ()).filled(**values) + "?" + urlencode(asked)
+                query = {
+                    parameter: PATHS.get(name, value)
+                    for parameter, value in values.items()
+                    if f"{{{parameter}}}" not in path
+                }
+                yield name, Route(path, ()).filled(**values) + "?" + urlencode(query)
 
 
-def body_of(stage: Stage, name: str) -> bytes:
+def body_of(clone: ClonedProject, name: str) -> bytes:
     text = json.dumps(REQUESTS[name])
-    for word, value in (("KEY", key_of(stage.root)), ("RUN", stage.runs[1]), ("ROOT", str(stage.root))):
-        text = text.replace(f'"{word}"', json.dumps(value))
+    for placeholder, value in (("KEY", key_of(clone.root)), ("RUN", clone.runs[1]), ("ROOT", str(clone.root))):
+        text = text.replace(f'"{placeholder}"', json.dumps(value))
     return text.encode()
 
 
-def test_no_request_springs_a_trap(stage, tmp_path):
-    # Those that take away what others need come last, and of all the one that takes away the project.
-    asked = sorted(questions(stage), key=lambda one: (one[0].startswith("DELETE"), "/projects/{key}" in one[0][-15:]))
-    changing = {name for name, _ in asked if not name.startswith("GET")}
+def test_requests_run_no_project_code(clone, tmp_path):
+    # Requests that delete what others need come last, and the one that deletes the project is the very last.
+    requests = sorted(
+        api_requests(clone),
+        key=lambda request: (request[0].startswith("DELETE"), "/projects/{key}" in request[0][-15:]),
+    )
+    changing = {name for name, _ in requests if not name.startswith("GET")}
     assert changing == {*REQUESTS}, "say what to send, or that it is documented to run the project's code"
     sprung = {}
-    with workbench(stage.user, stage.root, tmp_path) as bench:
-        mine = program(bench, stage.user.store)
-        for name, address in asked:
+    with ui_server(clone.user, clone.root, tmp_path) as server:
+        mine = api_client(server, clone.user.store)
+        for name, address in requests:
             if name in REQUESTS and REQUESTS[name] is None:
                 continue
             method, _, path = name.partition(" ")
-            body = body_of(stage, name) if name in REQUESTS else None
-            answer = mine.ask(method, address, body, Content_Type="application/json")
+            body = body_of(clone, name) if name in REQUESTS else None
+            answer = mine.request(method, address, body, Content_Type="application/json")
             assert answer.status not in (404, 405, 500) or path in NOTHING_THERE, (method, address, answer)
             assert b"for the request format" not in answer.body, (method, address, answer)
-            if stage.canary.fired():
-                sprung[address] = stage.canary.fired()
-                stage.canary.reset()
-        bench.stop()
-    sprung["afterwards"] = stage.canary.fired()
+            if clone.canary.fired():
+                sprung[address] = clone.canary.fired()
+                clone.canary.reset()
+        server.stop()
+    sprung["afterwards"] = clone.canary.fired()
     assert sprung == {"afterwards": []}
-    assert stage.ear.contacts == 0 and stage.ear.secrets_heard() == []
+    assert clone.recorder.contacts == 0 and clone.recorder.leaked_secrets() == []

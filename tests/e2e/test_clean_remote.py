@@ -1,4 +1,4 @@
-"""`mlw experiment clean -t`: what can go from a target, and what never does."""
+"""`mlw experiment clean -t`: what it deletes from a target, and what it keeps."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import shutil
 
 import pytest
 
-from tests.e2e.attaching import SCRIPT, runs_there, tree
+from tests.e2e.attach_helpers import SCRIPT, submit_and_check, tree
 from tests.machines.network import wait_until
 
 
 @pytest.fixture
-def box(shared_target):
+def attached_machine(shared_target):
     """A laptop, the machine that it is attached to, and the project."""
-    away = shared_target()
-    away.write("train.py", SCRIPT)
-    return away.laptop, away.host, away.project
+    remote = shared_target()
+    remote.write("train.py", SCRIPT)
+    return remote.laptop, remote.host, remote.project
 
 
-def clean(laptop, project, *words):
-    done = laptop.mlw("experiment", "clean", "-t", "box", *words, "-o", "json", cwd=project, check=True)
+def clean(laptop, project, *arguments):
+    done = laptop.mlw("experiment", "clean", "-t", "box", *arguments, "-o", "json", cwd=project, check=True)
     return {row["kind"]: row for row in json.loads(done.out)}
 
 
 def make_old(host) -> None:
-    """Two hours: what is younger may be about to be used."""
+    """Make all files two hours older, because clean keeps recent files, which may be in use soon."""
     for path in sorted((host.home / ".mlw").rglob("*"), reverse=True):
         then = path.lstat().st_mtime - 7200
         os.utime(path, (then, then), follow_symlinks=False)
 
 
-def test_what_has_come_home_can_go(box):
-    laptop, host, project = box
+def test_fetched_runs_are_deleted_from_target(attached_machine):
+    laptop, host, project = attached_machine
     root = host.home / ".mlw"
-    one = runs_there(laptop, project, host).run
+    first = submit_and_check(laptop, project, host).run
     (project / "other.py").write_text(SCRIPT + "open('outputs/model', 'w').write('x' * 9000)\n")
     two = laptop.mlw("submit", "-c", "box", "other.py", cwd=project, check=True).run
     wait_until(lambda: not any("supervis" in line for line in host.processes().values()), "the end of supervisors")
@@ -50,19 +50,19 @@ def test_what_has_come_home_can_go(box):
     assert {path: what for path, what in tree(root).items() if "/lib/" not in path} == {
         path: what for path, what in before.items() if "/lib/" not in path
     }, "nothing goes without --yes"
-    told = laptop.mlw("experiment", "clean", "-t", "box", cwd=project, check=True)
-    assert "delete with: mlw experiment clean -t box --yes" in told.err and "Deletable" in told.out
+    listed = laptop.mlw("experiment", "clean", "-t", "box", cwd=project, check=True)
+    assert "delete with: mlw experiment clean -t box --yes" in listed.err and "Deletable" in listed.out
     gone = clean(laptop, project, "--yes")
     assert gone["runs"]["things"] == 2 and gone["runs"]["bytes"] == shown["runs"]["can_go_bytes"]
     assert list((root / "runs").iterdir()) == [] and not list((root / "blobs").glob("??/*"))
-    for run in (one, two):
+    for run in (first, two):
         assert laptop.info(run)["status"] == "Completed" and laptop.mlw("logs", run).out.startswith("on ")
     assert (laptop.folder(two) / "work/outputs/model").stat().st_size == 9000
-    runs_there(laptop, project, host)
+    submit_and_check(laptop, project, host)
 
 
-def test_what_is_not_here_stays_there(box):
-    laptop, host, project = box
+def test_unfetched_results_stay_on_target(attached_machine):
+    laptop, host, project = attached_machine
     root = host.home / ".mlw"
     config = project / "aml_config" / "box.runconfig"
     config.write_text(config.read_text().replace("FetchOutputs: all", "FetchOutputs: none"))
@@ -75,12 +75,13 @@ def test_what_is_not_here_stays_there(box):
     spec = json.loads((foreign / "spec.json").read_text())
     (foreign / "spec.json").write_text(json.dumps({**spec, "id": foreign.name}))
     mine = [
-        root / one for one in ("runs/notes.txt", "runs/folder/keep", "blobs/ab/mine", "lib/mine", "spares/mine", "x")
+        root / relative
+        for relative in ("runs/notes.txt", "runs/folder/keep", "blobs/ab/mine", "lib/mine", "spares/mine", "x")
     ]
     for path in mine:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
-    host.run("chown", "-R", f"{host.user}:", str(root))  # theirs to remove
+    host.run("chown", "-R", f"{host.user}:", str(root))  # the test created some files as root
     make_old(host)
     clean(laptop, project, "--yes")
     assert {path.name for path in (root / "runs").iterdir()} >= {unfetched, going, foreign.name, "notes.txt", "folder"}
@@ -103,8 +104,8 @@ os.mkfifo("outputs/fifo")
 """
 
 
-def test_outputs_behind_links_are_here_or_named_and_stay_there(box):
-    laptop, host, project = box
+def test_linked_outputs_are_fetched_or_kept_on_target(attached_machine):
+    laptop, host, project = attached_machine
     root = host.home / ".mlw"
     (project / "links.py").write_text(LINKS)
     done = laptop.mlw("submit", "-c", "box", "links.py", cwd=project, check=True)
@@ -128,17 +129,17 @@ def test_outputs_behind_links_are_here_or_named_and_stay_there(box):
     [kept] = clean(laptop, project, "--yes")["runs"]["kept"]
     assert kept["things"] == 1 and "mlw experiment clean -t box --yes --unfetched" in kept["reason"]
     assert (root / "runs" / done.run / "work/ckpt/model/only").read_text() == "the only copy"
-    told = laptop.mlw("experiment", "clean", "-t", "box", cwd=project, check=True)
+    listed = laptop.mlw("experiment", "clean", "-t", "box", cwd=project, check=True)
     assert kept["runs"] == [done.run]
-    assert re.search(rf"kept: runs, 1 \(.*\) \({done.run}\): some outputs exist only on", told.err), told
+    assert re.search(rf"kept: runs, 1 \(.*\) \({done.run}\): some outputs exist only on", listed.err), listed
     shown = laptop.mlw("experiment", "clean", "-t", "box", "--unfetched", "--recent", cwd=project, check=True)
     assert "delete with: mlw experiment clean -t box --unfetched --recent --yes\n" in shown.err
     assert clean(laptop, project, "--unfetched", "--yes")["runs"]["things"] == 1
     assert not (root / "runs" / done.run).exists() and fetched.exists()
 
 
-def test_a_target_that_nobody_attached(box):
-    laptop, _, project = box
+def test_clean_of_unattached_target(attached_machine):
+    laptop, _, project = attached_machine
     laptop.mlw("submit", "-c", "local", "train.py", cwd=project, check=True)
     laptop.mlw("computetarget", "detach", "box", "--keep-files", cwd=project, check=True)
     for name in ("docker", "box"):
@@ -146,11 +147,11 @@ def test_a_target_that_nobody_attached(box):
         assert done.code != 0 and "attached" in done.err and "cannot prompt" not in done.err, done
     done = laptop.mlw("experiment", "clean", "-t", "box", "--yes", cwd=project)
     assert done.code == 69 and "mlw computetarget attach remote --name box" in done.err
-    here = laptop.mlw("experiment", "clean", "-t", "local", cwd=project)
-    assert here.code == 0 and "warm working copies" in here.out
-    here = laptop.mlw("experiment", "clean", "--recent", cwd=project)
-    assert "delete with: mlw experiment clean --recent --yes\n" in here.err
-    here = laptop.mlw("experiment", "clean", "-t", "local", "--unfetched", cwd=project)
-    assert here.code == 2 and "hint: remove --unfetched" in here.err
+    listed = laptop.mlw("experiment", "clean", "-t", "local", cwd=project)
+    assert listed.code == 0 and "warm working copies" in listed.out
+    listed = laptop.mlw("experiment", "clean", "--recent", cwd=project)
+    assert "delete with: mlw experiment clean --recent --yes\n" in listed.err
+    listed = laptop.mlw("experiment", "clean", "-t", "local", "--unfetched", cwd=project)
+    assert listed.code == 2 and "hint: remove --unfetched" in listed.err
     wrong = laptop.mlw("experiment", "clean", "-t", "nosuch", cwd=project)
     assert wrong.code == 66

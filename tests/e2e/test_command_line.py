@@ -1,4 +1,4 @@
-"""The command line as users of gh, az and docker expect it."""
+"""The command line as users of gh, az, and docker expect it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ran(user):
     return user, project, [user.mlw("submit", "train.py", "--lr", lr, cwd=project).run for lr in ("0.5", "0.25")]
 
 
-def test_short_names(ran):
+def test_short_command_names(ran):
     user, project, (first, second) = ran
     listed = user.mlw("ls", cwd=project)
     assert listed.code == 0 and first in listed.out and second in listed.out
@@ -46,7 +46,7 @@ def test_ps_with_nothing_active(ran):
     assert user.mlw("ps", "-o", "json", cwd=project).out == "[]\n"
 
 
-def test_columns_in_pipes(ran):
+def test_column_selection_without_terminal(ran):
     user, project, (first, _) = ran
     narrow = user.mlw("ls", cwd=project, env={"COLUMNS": "44"})
     assert all(len(line) <= 44 for line in narrow.out.splitlines())
@@ -60,16 +60,16 @@ def test_columns_in_pipes(ran):
     assert record["start_time_utc"].endswith("+00:00"), "programs get timestamps"
 
 
-def test_colors_of_states(ran):
+def test_status_colors(ran):
     user, project, _ = ran
     shown, _ = on_terminal(user, "ls", project, COLUMNS="100")
     assert "\x1b[32mCompleted" in shown
-    for words in ("--no-color ls", "ls --no-color", "show --no-color"):
-        shown, code = on_terminal(user, words, project, COLUMNS="100")
+    for line in ("--no-color ls", "ls --no-color", "show --no-color"):
+        shown, code = on_terminal(user, line, project, COLUMNS="100")
         assert code == 0 and "\x1b[32m" not in shown, shown
 
 
-def test_outside_of_a_project_all_are_listed(ran, tmp_path):
+def test_list_outside_project_shows_all_projects(ran, tmp_path):
     user, project, (first, _) = ran
     note = "note: not in a project; listing the runs of all projects\n"
     outside = user.mlw("history", "list", cwd=user.home)
@@ -86,12 +86,12 @@ def test_outside_of_a_project_all_are_listed(ran, tmp_path):
 
 def test_status_info_and_last_print_the_same(ran):
     user, project, (_, second) = ran
-    words = (("status", second), ("history", "info", second), ("history", "last"))
-    told = [user.mlw(*one, cwd=project) for one in words]
-    ages = [[line for line in one.out.splitlines() if not line.startswith("Submitted ")] for one in told]
+    commands = (("status", second), ("history", "info", second), ("history", "last"))
+    results = [user.mlw(*arguments, cwd=project) for arguments in commands]
+    ages = [[line for line in arguments.out.splitlines() if not line.startswith("Submitted ")] for arguments in results]
     assert ages[0] == ages[1] == ages[2]
     assert ages[0][0].split() == ["Run", "ID", second] and ages[0][-1].split() == ["loss", "0.25"]
-    records = [json.loads(user.mlw(*one, "-o", "json", cwd=project).out) for one in words]
+    records = [json.loads(user.mlw(*arguments, "-o", "json", cwd=project).out) for arguments in commands]
     assert [*records[0]] == [*records[1]] == [*records[2]]
 
 
@@ -114,7 +114,7 @@ def test_rerun(ran):
     assert f"hint: rerun the newest run with 'mlw rerun {newest}'" in missing.err
 
 
-def test_gpus_that_the_target_does_not_have(user, tmp_path):
+def test_gpu_request_that_no_gpu_satisfies(user, tmp_path):
     project = user.project("demo", train="")
     none = user.mlw("submit", "--gpus", "banana", "train.py", cwd=project)
     assert none.code == 75 and "--gpus banana: " in none.err and user.runs() == [], none
@@ -129,7 +129,7 @@ def test_gpus_that_the_target_does_not_have(user, tmp_path):
 
 def test_former_short_forms_print_a_hint(ran):
     user, project, (_, second) = ran
-    one = user.mlw("history", "list", "-n", "1", cwd=project)
-    assert second in one.out and one.err.startswith("hint: '-n' is now '-L'\n")
-    assert len(one.out.splitlines()) == 3
+    listed = user.mlw("history", "list", "-n", "1", cwd=project)
+    assert second in listed.out and listed.err.startswith("hint: '-n' is now '-L'\n")
+    assert len(listed.out.splitlines()) == 3
     assert user.mlw("ls", "-L", "1", cwd=project).err == ""

@@ -1,4 +1,4 @@
-"""The command line as people meet it: prepare, check, TAB, slips of the pen, words of the original, odd terminals."""
+"""Prepare, check, completion, typing errors, commands of the original, and unusual terminals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ran(user, project):
 
 
 def without_python(user):
-    """A PATH on which there is only mlw."""
+    """Return variables with a PATH that contains only mlw."""
     place = user.home / "bin"
     place.mkdir(exist_ok=True)
     (place / "mlw").unlink(missing_ok=True)
@@ -39,17 +39,17 @@ def without_python(user):
 # -- prepare and check -----------------------------------------------------------------------------
 
 
-def test_prepare_says_which_python_and_that_nothing_is_built(user, project):
+def test_prepare_reports_python_without_build(user, project):
     done = user.mlw("experiment", "prepare", "-c", "local", "-o", "json", cwd=project)
     assert done.code == 0, done
-    said = json.loads(done.out)
-    assert (said["run_configuration"], said["target"], said["environment"]) == ("local", "local", "existing")
-    assert said["python_because"]
+    report = json.loads(done.out)
+    assert (report["run_configuration"], report["target"], report["environment"]) == ("local", "local", "existing")
+    assert report["python_because"]
     assert done.err == "nothing to build: target local uses the Python of the machine\n"
     run = user.mlw("submit", "-c", "local", "train.py", cwd=project).run
-    assert user.info(run, project)["python"] == said["python"]
+    assert user.info(run, project)["python"] == report["python"]
     table = user.mlw("experiment", "prepare", "-t", "local", cwd=project)
-    assert f"Python version     {said['python_version']}" in table.out
+    assert f"Python version     {report['python_version']}" in table.out
 
 
 @pytest.mark.parametrize("location", ["/nonexistent/python", "/bin/ls", "nosuchpython"])
@@ -61,7 +61,7 @@ def test_prepare_fails_as_submit_does(user, project, location):
     assert prepared.code == submitted.code == 78
     assert prepared.err == submitted.err and "hint: " in prepared.err
     checked = user.mlw("computetarget", "check", "local", cwd=project)
-    if location == "/bin/ls":  # it is there, and whatever it is, looking does not start it
+    if location == "/bin/ls":  # the file exists; a check does not start it
         assert checked.code == 0 and "/bin/ls (pythonLocation; not checked)" in " ".join(checked.out.split()), checked
     else:
         assert checked.code == 75
@@ -69,22 +69,24 @@ def test_prepare_fails_as_submit_does(user, project, location):
 
 
 def test_prepare_refuses_what_submit_refuses(user, project):
-    for words in (("-c", "docker"), ("-t", "docker"), ("-c", "nosuch"), ("-t", "nosuch")):
-        prepared = user.mlw("experiment", "prepare", *words, cwd=project)
-        submitted = user.mlw("submit", *words, "train.py", cwd=project)
+    for options in (("-c", "docker"), ("-t", "docker"), ("-c", "nosuch"), ("-t", "nosuch")):
+        prepared = user.mlw("experiment", "prepare", *options, cwd=project)
+        submitted = user.mlw("submit", *options, "train.py", cwd=project)
         assert (prepared.code, prepared.err) == (submitted.code, submitted.err)
         assert prepared.code != 0
 
 
-def test_check_tells_what_is_there(user, project):
+def test_check_reports_local_target(user, project):
     done = user.mlw("computetarget", "check", "local", "-o", "json", cwd=project)
     assert done.code == 0, done
     rows = {row["what"]: row for row in json.loads(done.out)}
     assert {"system", "python", "store", "processors", "memory"} <= set(rows)
     assert str(user.store) in rows["store"]["found"]
     assert all(row["hint"] for row in rows.values() if row["state"] != "ok")
-    told = user.mlw("computetarget", "check", "local", "-o", "tsv", "--query", "[?what=='python'].state", cwd=project)
-    assert told.out == "ok\n"
+    checked = user.mlw(
+        "computetarget", "check", "local", "-o", "tsv", "--query", "[?what=='python'].state", cwd=project
+    )
+    assert checked.out == "ok\n"
 
 
 def test_check_exits_with_75_when_something_needed_is_missing(user, project):
@@ -94,7 +96,7 @@ def test_check_exits_with_75_when_something_needed_is_missing(user, project):
     assert "hint: python: install Python, or set pythonLocation" in done.err
 
 
-def test_check_names_an_engine_that_cannot_be_used_and_that_nobody_needs(user, project):
+def test_check_reports_unusable_unneeded_engine(user, project):
     fake = user.home / "engine"
     fake.mkdir()
     (fake / "docker").write_text("#!/bin/sh\necho permission denied while trying to connect >&2\nexit 1\n")
@@ -102,14 +104,14 @@ def test_check_names_an_engine_that_cannot_be_used_and_that_nobody_needs(user, p
     env = {"PATH": f"{fake}:{user.env['PATH']}"}
     done = user.mlw("computetarget", "check", "local", cwd=project, env=env)
     assert done.code == 0 and "docker:" not in done.err, done
-    told = f"not needed by a target of type local ({fake}/docker cannot be used: permission denied"
-    assert told in " ".join(done.out.split())
+    message = f"not needed by a target of type local ({fake}/docker cannot be used: permission denied"
+    assert message in " ".join(done.out.split())
 
 
 # -- show, .amb ------------------------------------------------------------------------------------
 
 
-def test_show_is_history_show(user, ran):
+def test_show_equals_history_show(user, ran):
     project, run = ran
     keep = re.compile(r", .* ago|, just now", re.MULTILINE)
     whole = keep.sub("", user.mlw("history", "show", run, cwd=project).out)
@@ -120,23 +122,23 @@ def test_show_is_history_show(user, ran):
     assert user.mlw("show", run[:9], "-o", "tsv", "--query", "run_id", cwd=project).out == f"{run}\n"
 
 
-def test_a_run_configuration_in_place_of_a_script(user, project):
+def test_submit_with_run_configuration_file_as_script(user, project):
     (project / "aml_config" / "old.amb").write_text("Target: local\nFramework: Python\nArgumentVector: [train.py]\n")
     done = user.mlw("submit", "old.amb", cwd=project)
     assert (done.code, done.out) == (0, "hello\n")
     assert done.err.startswith("hint: .amb is now .runconfig: mlw submit -c old\n")
-    for words in (("old.amb", "--lr", "1"), ("-c", "local", "local.runconfig")):
-        done = user.mlw("submit", *words, cwd=project)
-        name = words[0] if words[0] == "old.amb" else words[-1]
+    for arguments in (("old.amb", "--lr", "1"), ("-c", "local", "local.runconfig")):
+        done = user.mlw("submit", *arguments, cwd=project)
+        name = arguments[0] if arguments[0] == "old.amb" else arguments[-1]
         assert done.code == 2
         assert f"error: {name} is a run configuration, not a script\nhint: use: mlw submit -c" in done.err
 
 
-# -- the words of the original ---------------------------------------------------------------------
+# -- commands of the original ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("command_line", "message"),
     [
         (
             "computetarget attach --type cluster -n x",
@@ -155,16 +157,16 @@ def test_a_run_configuration_in_place_of_a_script(user, project):
         ("project create -n x --template-url http://there", "mlw does not clone repositories"),
     ],
 )
-def test_what_is_gone_says_why_and_what_to_do(user, project, words, says):
-    done = user.mlw(*words.split(), cwd=project)
+def test_removed_commands_explain_alternatives(user, project, command_line, message):
+    done = user.mlw(*command_line.split(), cwd=project)
     assert done.code == 2
-    assert says in done.err and "hint: " in done.err and "unknown command" not in done.err
+    assert message in done.err and "hint: " in done.err and "unknown command" not in done.err
     assert "secret" not in done.err
 
 
 def test_tutorials_of_the_original_can_be_followed(user):
-    words = "project create --name old --workspace w --account a --resource-group g --path".split()
-    done = user.mlw(*words, str(user.home))
+    line = "project create --name old --workspace w --account a --resource-group g --path".split()
+    done = user.mlw(*line, str(user.home))
     assert done.code == 0, done
     assert "hint: --workspace is ignored" in done.err and "created project old" in done.err
     assert user.mlw("history", "list", "--path", "old").err.startswith(
@@ -172,11 +174,11 @@ def test_tutorials_of_the_original_can_be_followed(user):
     )
 
 
-# -- slips of the pen ------------------------------------------------------------------------------
+# -- typing errors ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("command_line", "suggestion"),
     [
         ("histroy", "'mlw history'"),
         ("sumbit train.py", "'mlw submit'"),
@@ -215,15 +217,15 @@ def test_tutorials_of_the_original_can_be_followed(user):
         ("experiment cancel --forgte x", "--forget"),
     ],
 )
-def test_a_slip_of_the_pen_is_answered_with_the_word_that_was_meant(user, words, meant):
-    done = user.mlw(*words.split())
+def test_typo_in_command_gets_suggestion(user, command_line, suggestion):
+    done = user.mlw(*command_line.split())
     assert done.code == 2
-    assert done.err.endswith(f"hint: did you mean {meant}?\n"), done
+    assert done.err.endswith(f"hint: did you mean {suggestion}?\n"), done
     assert done.out == ""
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("command_line", "suggestion"),
     [
         ("submit -c locla train.py", "'local'"),
         ("submit -t dokcer train.py", "'docker'"),
@@ -233,14 +235,14 @@ def test_a_slip_of_the_pen_is_answered_with_the_word_that_was_meant(user, words,
         ("project create --name x --template defualt", "'default'"),
     ],
 )
-def test_so_is_a_name(user, project, words, meant):
-    done = user.mlw(*words.split(), cwd=project)
+def test_typo_in_name_gets_suggestion(user, project, command_line, suggestion):
+    done = user.mlw(*command_line.split(), cwd=project)
     assert done.code == 66, done
-    assert done.err.endswith(f"hint: did you mean {meant}?\n"), done
+    assert done.err.endswith(f"hint: did you mean {suggestion}?\n"), done
 
 
 @pytest.mark.parametrize("before", ["ml", "az ml"])
-def test_commands_of_the_original_work_with_the_words_before_them(user, project, before):
+def test_original_commands_work_with_their_prefix(user, project, before):
     done = user.mlw(*before.split(), "experiment", "submit", "-c", "local", "train.py", cwd=project)
     assert (done.code, done.out) == (0, "hello\n"), done
     assert done.err.startswith(f"hint: omit '{before}': mlw experiment submit\n")
@@ -248,12 +250,12 @@ def test_commands_of_the_original_work_with_the_words_before_them(user, project,
     assert older.code == 0 and older.err.startswith("hint: 'execute start' is now 'experiment submit'\n")
 
 
-def test_options_kept_for_old_tutorials_are_not_proposed(user):
+def test_legacy_options_are_not_suggested(user):
     done = user.mlw("project", "create", "--workspac", "x")
     assert done.err == "error: No such option '--workspac'\nhint: see: mlw project create --help\n"
 
 
-# -- TAB -------------------------------------------------------------------------------------------
+# -- completion ------------------------------------------------------------------------------------
 
 
 def proposals(user, line, cwd, shell="fish"):
@@ -262,7 +264,7 @@ def proposals(user, line, cwd, shell="fish"):
     return [text.partition("\t")[0] for text in done.out.splitlines()]
 
 
-def test_what_tab_proposes(user, ran):
+def test_completion_candidates(user, ran):
     project, run = ran
     (project / "sub").mkdir()
     (project / "sub" / "other.py").touch()
@@ -280,11 +282,11 @@ def test_what_tab_proposes(user, ran):
     assert proposals(user, "mlw experiment prep", project) == ["prepare"]
     assert proposals(user, f"mlw submit --project {project} -c lo", user.home) == ["local"]
     assert proposals(user, "mlw nosuch ", project) == []
-    asked = user.mlw("submit", "train.py", "", cwd=project, env={"_MLW_COMPLETE": "bash"})
-    assert asked.out == "\tfile\n", "the shell knows files better"
+    completed = user.mlw("submit", "train.py", "", cwd=project, env={"_MLW_COMPLETE": "bash"})
+    assert completed.out == "\tfile\n", "the shell knows files better"
 
 
-def test_tab_is_silent_where_it_knows_nothing(user, ran):
+def test_completion_is_empty_without_candidates(user, ran):
     project, run = ran
     assert proposals(user, "mlw submit -c ", user.home) == [], "outside of a project"
     other = user.project("other")
@@ -298,7 +300,7 @@ def test_tab_is_silent_where_it_knows_nothing(user, ran):
     assert proposals(user, "mlw logs ", project) == [], "the history cannot be read"
 
 
-def test_tab_loads_neither_click_nor_the_commands(user, ran):
+def test_completion_does_not_import_click_or_commands(user, ran):
     project, run = ran
     code = "import sys\nsys.argv = ['mlw', 'logs', '']\nimport os\nos._exit = lambda code: None\n"
     code += "import mlworkbench.cli.main as main\nmain._complete('fish')\nprint(sorted(sys.modules))"
@@ -324,13 +326,13 @@ KEYS = [
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_tab_in_a_real_shell(user, ran, shell):
+def test_completion_in_real_shell(user, ran, shell):
     project, run = ran
     (project / "my script.py").touch()
     (project / "$(touch pwned).py").touch()
-    words = [need(shell), *(["--norc", "--noprofile"] if shell == "bash" else ["-f"]), "-i"]
+    command = [need(shell), *(["--norc", "--noprofile"] if shell == "bash" else ["-f"]), "-i"]
     env = {**user.env, "TERM": "dumb", "MLW_SHELL": shell}
-    child = pexpect.spawn(words[0], words[1:], env=env, cwd=str(project), encoding="utf-8", dimensions=(50, 200))
+    child = pexpect.spawn(command[0], command[1:], env=env, cwd=str(project), encoding="utf-8", dimensions=(50, 200))
     try:
         child.sendline(
             'PS1="> "; bind "set enable-bracketed-paste off" 2>/dev/null; eval "$(mlw completion $MLW_SHELL)"'
@@ -351,7 +353,7 @@ def test_tab_in_a_real_shell(user, ran, shell):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_tab_proposes_no_name_that_a_shell_would_expand(user, shell):
+def test_completion_omits_names_that_shell_would_expand(user, shell):
     project = user.project("names")
     bad = ["$(touch pwned)", "`id`", "$HOME", 'a"b', "a'b", "a\\b", "a;b", "a\nb", "a\tb", "a\x1bb", "!1", "*"]
     bad += ["~", "#a", "a|b", "{a,b}"]
@@ -361,15 +363,15 @@ def test_tab_proposes_no_name_that_a_shell_would_expand(user, shell):
     (project / "train.py").unlink()
     for opened in ("", '"', "'"):
         if opened and shell == "fish":
-            continue  # it removes the quotes by itself
-        found = proposals(user, f"mlw submit {opened}", project, shell)
+            continue  # fish removes the quotes itself
+        names = proposals(user, f"mlw submit {opened}", project, shell)
         expected = [f"{name}.py" for name in sorted(good)]
         if shell == "bash" and not opened:
             expected = [name.replace(" ", "\\ ") for name in expected]
-        assert found == expected
+        assert names == expected
 
 
-def test_tab_in_fish(user, ran):
+def test_completion_in_fish(user, ran):
     project, run = ran
     (project / "my script.py").touch()
     (user.home / "mlw.fish").write_text(user.mlw("completion", "fish").out)
@@ -381,12 +383,12 @@ def test_tab_in_fish(user, ran):
         "mlw submit --output=ts": ["--output=tsv"],
         "mlw submit train.py rea": ["readme.md"],
     }
-    for line, words in shown.items():
+    for line, candidates in shown.items():
         code = f"source {user.home}/mlw.fish; complete -C '{line}'"
         done = subprocess.run(
             [need("fish"), "--no-config", "-c", code], capture_output=True, text=True, cwd=project, env=user.env
         )
-        assert done.stdout.splitlines() == words, done
+        assert done.stdout.splitlines() == candidates, done
 
 
 # -- formats, pipes, terminals ---------------------------------------------------------------------
@@ -404,59 +406,59 @@ LISTS = [
 ]
 
 
-@pytest.mark.parametrize("words", LISTS)
-def test_every_list_has_all_formats(user, ran, words):
+@pytest.mark.parametrize("command_line", LISTS)
+def test_every_list_has_all_formats(user, ran, command_line):
     project, _ = ran
     for output in ("table", "json", "jsonc", "tsv"):
-        done = user.mlw(*words.split(), "-o", output, cwd=project)
+        done = user.mlw(*command_line.split(), "-o", output, cwd=project)
         assert done.code == 0, done
         if output.startswith("json"):
             assert isinstance(json.loads(done.out), list)
-    assert int(user.mlw(*words.split(), "-o", "tsv", "--query", "length(@)", cwd=project).out) >= 0
-    wrong = user.mlw(*words.split(), "--query", "[", cwd=project)
+    assert int(user.mlw(*command_line.split(), "-o", "tsv", "--query", "length(@)", cwd=project).out) >= 0
+    wrong = user.mlw(*command_line.split(), "--query", "[", cwd=project)
     assert wrong.code == 2 and "incomplete" in wrong.err and "hint: use a JMESPath" in wrong.err
 
 
-def test_the_queries_that_were_documented(user, project):
+def test_documented_queries(user, project):
     for value in (0.5, 0.9, 0.88):
         (project / "train.py").write_text(LOGS % value)
         assert user.mlw("submit", "train.py", cwd=project).code == 0
     (project / "train.py").write_text("raise SystemExit(3)")
     assert user.mlw("submit", "train.py", cwd=project).code == 3
 
-    def ask(query):
+    def query_list(query):
         return json.loads(user.mlw("history", "list", "-o", "json", "--query", query, cwd=project).out)
 
-    assert ask("[?status=='Completed'].Accuracy") == [0.88, 0.9, 0.5]
-    assert ask("max_by(@[?Accuracy != null], &Accuracy).Accuracy") == 0.9
-    best = ask("@[?Accuracy != null] | max_by(@, &Accuracy).Accuracy")
-    near = ask(f"@[?Accuracy != null] | [?Accuracy >= `{best - 0.05}`] | sort_by(@, &duration)[].Accuracy")
+    assert query_list("[?status=='Completed'].Accuracy") == [0.88, 0.9, 0.5]
+    assert query_list("max_by(@[?Accuracy != null], &Accuracy).Accuracy") == 0.9
+    best = query_list("@[?Accuracy != null] | max_by(@, &Accuracy).Accuracy")
+    near = query_list(f"@[?Accuracy != null] | [?Accuracy >= `{best - 0.05}`] | sort_by(@, &duration)[].Accuracy")
     assert sorted(near) == [0.88, 0.9]
-    near = ask(f"@[?Accuracy >= sum(`[{best}, -0.05]`)] | sort_by(@, &duration)")
-    assert sorted(one["Accuracy"] for one in near) == [0.88, 0.9]
-    assert [one["duration"] for one in near] == sorted(one["duration"] for one in near)
-    assert len(ask("[?Accuracy].run_id")) == 3
-    assert ask("sort_by([?Accuracy], &Accuracy)[0].Accuracy") == 0.5
-    assert len(ask("[].run_id")) == 4
+    near = query_list(f"@[?Accuracy >= sum(`[{best}, -0.05]`)] | sort_by(@, &duration)")
+    assert sorted(run["Accuracy"] for run in near) == [0.88, 0.9]
+    assert [run["duration"] for run in near] == sorted(run["duration"] for run in near)
+    assert len(query_list("[?Accuracy].run_id")) == 3
+    assert query_list("sort_by([?Accuracy], &Accuracy)[0].Accuracy") == 0.5
+    assert len(query_list("[].run_id")) == 4
 
 
 @pytest.mark.parametrize(
-    "words", ["history list", "--help", "history list --help", "computetarget check local", "show"]
+    "command_line", ["history list", "--help", "history list --help", "computetarget check local", "show"]
 )
-def test_a_reader_that_goes_away_is_no_error(user, ran, words):
+def test_closed_pipe_is_no_error(user, ran, command_line):
     project, _ = ran
     reader, writer = os.pipe()
     os.close(reader)
-    child = user.start(*words.split(), cwd=project, stdout=writer)
+    child = user.start(*command_line.split(), cwd=project, stdout=writer)
     os.close(writer)
     err = child.communicate(timeout=60)[1].decode()
     assert child.returncode == 141
     assert "Traceback" not in err and "error" not in err
 
 
-def on_terminal(user, words, cwd, **env):
+def on_terminal(user, arguments, cwd, **env):
     out, code = pexpect.run(
-        f"{MLW} {words}",
+        f"{MLW} {arguments}",
         env={**user.env, "TERM": "xterm", **env},
         cwd=str(cwd),
         encoding="utf-8",
@@ -466,43 +468,45 @@ def on_terminal(user, words, cwd, **env):
     return out.replace("\r\n", "\n"), code
 
 
-def test_colours_only_for_terminals_that_want_them(user, ran):
+def test_colors_only_for_terminals_that_support_them(user, ran):
     project, _ = ran
-    for words in ("history list", "nosuch", "history list -o jsonc"):
-        assert "\x1b[" in on_terminal(user, words, project)[0]
-        assert "\x1b[" not in on_terminal(user, words, project, NO_COLOR="1")[0]
-        done = user.mlw(*words.split(), cwd=project)
+    for line in ("history list", "nosuch", "history list -o jsonc"):
+        assert "\x1b[" in on_terminal(user, line, project)[0]
+        assert "\x1b[" not in on_terminal(user, line, project, NO_COLOR="1")[0]
+        done = user.mlw(*line.split(), cwd=project)
         assert "\x1b[" not in done.out + done.err
 
 
-def test_a_narrow_terminal_shows_ids_whole(user, ran):
+def test_narrow_terminal_shows_complete_ids(user, ran):
     project, run = ran
-    for words in ("history list", "show", "ps", "computetarget list", "computetarget check local", "--help"):
-        out, code = on_terminal(user, words, project, COLUMNS="20", NO_COLOR="1")
+    for line in ("history list", "show", "ps", "computetarget list", "computetarget check local", "--help"):
+        out, code = on_terminal(user, line, project, COLUMNS="20", NO_COLOR="1")
         assert code == 0 and "Traceback" not in out
-        if words in ("history list", "show"):
-            assert f"{'' if words == 'show' else 'Run ID: '}{run}\n" in out
+        if line in ("history list", "show"):
+            assert f"{'' if line == 'show' else 'Run ID: '}{run}\n" in out
 
 
 def test_create_takes_the_name_as_argument_or_option(user, tmp_path):
-    for words in (
+    for arguments in (
         ["one"],
         ["--name", "two"],
         ["-n", "three"],
         ["four", "--name", "four"],
         ["five", "--path", "new/er"],
     ):
-        done = user.mlw("project", "create", *words, cwd=tmp_path)
+        done = user.mlw("project", "create", *arguments, cwd=tmp_path)
         assert done.code == 0 and done.err.startswith("created project "), done
-    made = {path.parent.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("aml_config/project.json")}
-    assert made == {"one", "two", "three", "four", "new/er/five"}
+    projects = {
+        path.parent.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("aml_config/project.json")
+    }
+    assert projects == {"one", "two", "three", "four", "new/er/five"}
     without = user.mlw("project", "create", cwd=tmp_path)
     assert without.code == 2 and without.err == "error: missing project name\nhint: run 'mlw project create NAME'\n"
     both = user.mlw("project", "create", "six", "--name", "seven", cwd=tmp_path)
     assert both.code == 2 and "two project names" in both.err
 
 
-def test_init_says_what_it_took(user, tmp_path):
+def test_init_reports_detected_files(user, tmp_path):
     code = tmp_path / "code"
     code.mkdir()
     (code / "train.py").write_text("print('hello')\n")
@@ -513,9 +517,9 @@ def test_init_says_what_it_took(user, tmp_path):
         and "copied from requirements.txt to aml_config/conda_dependencies.yml: numpy==1.26.4" in done.err
     )
     assert "warning: not copied: requirements.txt:2: --extra-index-url https://index.example/simple: " in done.err, done
-    made = code / "aml_config" / "conda_dependencies.yml"
-    assert made.read_text().endswith("dependencies:\n  - python=3.11\n  - pip:\n    - numpy==1.26.4\n")
+    path = code / "aml_config" / "conda_dependencies.yml"
+    assert path.read_text().endswith("dependencies:\n  - python=3.11\n  - pip:\n    - numpy==1.26.4\n")
     assert user.mlw("project", "validate", cwd=code).code == 0
-    before = made.read_text()
+    before = path.read_text()
     again = user.mlw("project", "init", cwd=code)
-    assert again.code != 0 and made.read_text() == before
+    assert again.code != 0 and path.read_text() == before

@@ -1,4 +1,4 @@
-"""``history compare``, the filters of ``history list`` and ``history info -a`` as a user calls them."""
+"""``history compare``, the filters of ``history list``, and ``history info -a``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ os.mkfifo("outputs/fifo")
 
 
 @pytest.fixture
-def two(user):
+def two_runs(user):
     project = user.project("demo", train=TRAIN, gone="1\n")
     first = user.mlw("submit", "train.py", "--lr", "0.1", cwd=project)
     assert first.code == 0, first
@@ -36,8 +36,8 @@ def two(user):
     return user, project, first.run, second.run
 
 
-def test_compare(two):
-    user, project, first, second = two
+def test_compare(two_runs):
+    user, project, first, second = two_runs
     done = user.mlw("history", "compare", first, second, "-o", "json", cwd=project)
     assert done.code == 0, done
     facts = json.loads(done.out)
@@ -46,7 +46,7 @@ def test_compare(two):
     assert facts["metrics"] == {"accuracy": [0.9, 0.99]}
     assert "SnapshotId" in facts["properties"] and "status" not in facts["properties"]
     assert facts["properties"]["tags"] == [None, ["best"]]
-    files = {one["path"]: one["change"] for one in facts["code"][0]["files"]}
+    files = {file["path"]: file["change"] for file in facts["code"][0]["files"]}
     assert files == {"train.py": "changed", "gone.py": "removed", "new.bin": "added"}
     diff = facts["code"][0]["diff"]
     assert '-print("hello", lr)' in diff and '+print("\x1b[31mgood day", lr)' in diff
@@ -59,16 +59,16 @@ def test_compare(two):
     assert "changed  train.py" in names.out and "good day" not in names.out
 
 
-def test_compare_of_one_with_itself_and_of_too_few(two):
-    user, project, first, _ = two
+def test_compare_with_itself_and_with_too_few_runs(two_runs):
+    user, project, first, _ = two_runs
     same = user.mlw("history", "compare", first, first, cwd=project)
     assert (same.code, same.out) == (0, "")
     assert "no differences" in same.err
     assert user.mlw("history", "compare", first, cwd=project).code == 2
 
 
-def test_compare_without_the_code(two):
-    user, project, first, second = two
+def test_compare_without_the_code(two_runs):
+    user, project, first, second = two_runs
     for path in (user.store / "snapshots").iterdir():
         path.unlink()
     done = user.mlw("history", "compare", first, second, cwd=project)
@@ -76,11 +76,11 @@ def test_compare_without_the_code(two):
     assert "no longer available" in done.err
 
 
-def test_list_is_narrowed(two):
-    user, project, first, second = two
+def test_list_filters(two_runs):
+    user, project, first, second = two_runs
 
-    def listed(*words):
-        done = user.mlw("history", "list", "--query", "[].run_id", "-o", "tsv", *words, cwd=project)
+    def listed(*arguments):
+        done = user.mlw("history", "list", "--query", "[].run_id", "-o", "tsv", *arguments, cwd=project)
         assert done.code == 0, done
         return done.out.split()
 
@@ -99,8 +99,8 @@ def test_list_is_narrowed(two):
     assert user.mlw("history", "list", "--since", "soon", cwd=project).code == 2
 
 
-def test_artifacts(two):
-    user, project, first, _ = two
+def test_artifacts(two_runs):
+    user, project, first, _ = two_runs
 
     def artifact(path):
         return user.mlw("history", "info", "-r", first, "-a", path, cwd=project)
@@ -114,7 +114,7 @@ def test_artifacts(two):
     assert "deep/a.txt" in artifact("none").err
 
 
-def test_artifact_of_a_run_without_outputs(two):
-    user, project, first, _ = two
+def test_artifact_of_run_without_outputs(two_runs):
+    user, project, first, _ = two_runs
     os.rename(user.folder(first) / "work", user.folder(first) / "moved")
     assert user.mlw("history", "info", first, "-a", "deep/a.txt", cwd=project).code == 66

@@ -1,4 +1,4 @@
-"""A Python that a project's conda channel provides never runs on the host of a container target."""
+"""A Python from a project's conda channel never runs on the host of a container target."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_environment import point
+from tests.e2e.test_environment import set_compute_key
 from tests.machines.channel import SHORT, Channel, depend
 
-# Starts the real Python after it has left a mark, which the container cannot reach.
+# Writes a marker file, which only works on the host, and starts the real Python.
 PROGRAM = """#!/bin/sh
 (echo "$@" >>{mark}) 2>/dev/null
 exec "${{0%/*}}/python{short}" "$@"
 """
-SAY = """
+SCRIPT = """
 import json, os, subprocess, sys, importlib.util
 import bait
 tool = os.path.join(sys.prefix, "bin", "bait-tool")
@@ -30,7 +30,7 @@ print(json.dumps({
 
 
 def wheel(folder: Path) -> None:
-    """A package with a module and a program."""
+    """Build a package with a module and a program."""
     info = "bait-1.0.dist-info"
     files = {
         "bait.py": "def main():\n    print('bait')\n",
@@ -46,7 +46,7 @@ def wheel(folder: Path) -> None:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> tuple[Channel, Path]:
-    """A channel whose Python writes to a file of the host, and that file."""
+    """A channel whose Python writes to a file on the host, and that file."""
     mark = tmp_path / "mark"
     channel = Channel(tmp_path / "hostile")
     channel.add_python(program=PROGRAM.format(mark=mark, short=SHORT).encode(), compiled=False)
@@ -54,48 +54,51 @@ def hostile(tmp_path: Path) -> tuple[Channel, Path]:
     return channel.write(), mark
 
 
-def test_only_the_container_runs_the_interpreter(laptop, engine, hostile):
+def test_interpreter_runs_only_in_container(laptop, engine, hostile):
     channel, mark = hostile
-    laptop.uses(engine)
-    root = laptop.project("demo", say=SAY)
+    laptop.use_engine(engine)
+    root = laptop.project("demo", say=SCRIPT)
     wheel(root)
     depend(root, channel, "./bait-1.0-py3-none-any.whl", conda=("words",))
-    point(root, "docker", "baseDockerImage", engine.image)
+    set_compute_key(root, "docker", "baseDockerImage", engine.image)
     done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
     assert not mark.exists(), f"the host ran the channel's Python: {mark.read_text()}"
     assert done.code == 0, done
-    found = json.loads(done.out)
-    assert found["place"] == f"lib/python{SHORT}/site-packages/bait.py", found
-    assert found["compiled"] == [True, True], "without bytecode every run would compile again"
-    assert found["tool"] == "bait", found
+    report = json.loads(done.out)
+    assert report["place"] == f"lib/python{SHORT}/site-packages/bait.py", report
+    assert report["compiled"] == [True, True], "without bytecode every run would compile again"
+    assert report["tool"] == "bait", report
 
 
-LEAD_ASTRAY = """#!/bin/sh
+REPLACE_FOLDER = """#!/bin/sh
 for last; do :; done
 case "$last" in */bytecode/out) rm -r "$last"; ln -s {victim} "$last"; exit 0;; esac
 exec "${{0%/*}}/python{short}" "$@"
 """
 
 
-def test_the_interpreter_cannot_have_the_hosts_own_bytecode(laptop, engine, tmp_path):
-    """It puts a link in place of the folder from which the host takes what was compiled in the container."""
+def test_interpreter_cannot_replace_host_bytecode(laptop, engine, tmp_path):
+    """The interpreter replaces the folder of compiled bytecode, which the host reads, with a link."""
     victim = laptop.home / "private" / "__pycache__" / "mine.cpython-311.pyc"
     victim.parent.mkdir(parents=True)
     victim.write_bytes(b"private code")
     channel = Channel(tmp_path / "hostile")
-    channel.add_python(program=LEAD_ASTRAY.format(victim=victim.parent.parent, short=SHORT).encode())
+    channel.add_python(program=REPLACE_FOLDER.format(victim=victim.parent.parent, short=SHORT).encode())
     channel.add("words", "1.0", {"share/words.txt": b"x"}, noarch="generic")
-    laptop.uses(engine)
+    laptop.use_engine(engine)
     root = laptop.project("demo", say="print('ran')")
     depend(root, channel.write(), conda=("words",))
-    point(root, "docker", "baseDockerImage", engine.image)
+    set_compute_key(root, "docker", "baseDockerImage", engine.image)
     done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
     assert victim.read_bytes() == b"private code"
     assert done.code != 0 and "expected a folder" in done.err, done
 
 
-def test_a_package_cannot_write_outside_of_the_environment(laptop, engine, tmp_path):
-    """py-rattler follows ".." in the list of files. In the unpacked package the same path leads to the content."""
+def test_package_cannot_write_outside_environment(laptop, engine, tmp_path):
+    """py-rattler accepts ".." in a package's list of files.
+
+    The listed path leads to the content in the unpacked package, but out of the environment on installation.
+    """
     outside = tmp_path / "outside"
     outside.mkdir()
     deep, target = "/".join("d" * 20), str(outside / "keys")
@@ -104,28 +107,28 @@ def test_a_package_cannot_write_outside_of_the_environment(laptop, engine, tmp_p
     listed = {target[1:]: "door" + "/.." * 20 + target}
     channel.add("bad", "1.0", files, noarch="generic", unlisted={"door": deep}, listed=listed)
     channel.add_python()
-    laptop.uses(engine)
-    root = laptop.project("demo", say=SAY)
+    laptop.use_engine(engine)
+    root = laptop.project("demo", say=SCRIPT)
     depend(root, channel.write(), conda=("bad",))
-    point(root, "docker", "baseDockerImage", engine.image)
+    set_compute_key(root, "docker", "baseDockerImage", engine.image)
     done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
     assert list(outside.iterdir()) == [], "installing a package wrote to another folder"
     assert done.code != 0 and "bad contains a path outside the environment" in done.err, done
 
 
-def test_a_package_cannot_write_through_a_link_of_another(laptop, engine, tmp_path):
-    """py-rattler takes ./share/z and share/z for different paths."""
+def test_package_cannot_write_through_link_of_another_package(laptop, engine, tmp_path):
+    """py-rattler treats ./share/z, a link of one package, and share/z, a folder of another, as different paths."""
     outside = tmp_path / "outside"
     outside.mkdir()
     channel = Channel(tmp_path / "hostile")
     channel.add("bad", "1.0", {}, noarch="generic", links={"share/z": str(outside)}, listed={"share/z": "./share/z"})
-    files = {"share/z/keys": b"key", "share/large": os.urandom(2_000_000)}  # large: so that the link comes first
+    files = {"share/z/keys": b"key", "share/large": os.urandom(2_000_000)}  # large, so that the link is created first
     channel.add("other", "1.0", files, noarch="generic")
     channel.add_python()
-    laptop.uses(engine)
-    root = laptop.project("demo", say=SAY)
+    laptop.use_engine(engine)
+    root = laptop.project("demo", say=SCRIPT)
     depend(root, channel.write(), conda=("bad", "other"))
-    point(root, "docker", "baseDockerImage", engine.image)
+    set_compute_key(root, "docker", "baseDockerImage", engine.image)
     done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
     assert list(outside.iterdir()) == [], "installing a package wrote to another folder"
     assert done.code != 0 and "bad contains a path outside the environment" in done.err, done

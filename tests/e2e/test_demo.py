@@ -1,4 +1,4 @@
-"""`make demo`: the first thing that a newcomer sees."""
+"""`make demo`: the first command that a new user runs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.conftest import MLW, Done
 ROOT = Path(__file__).parents[2]
 
 
-def test_from_a_sample_to_the_best_of_a_sweep(user, tmp_path):
-    words = ["sh", str(ROOT / "scripts" / "demo"), str(MLW)]
+def test_demo_from_sample_to_best_sweep_run(user, tmp_path):
+    command = ["sh", str(ROOT / "scripts" / "demo"), str(MLW)]
     env = {**user.env, "TMPDIR": str(tmp_path)}
-    ended = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, stdin=subprocess.DEVNULL, timeout=120)
+    ended = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, stdin=subprocess.DEVNULL, timeout=120)
     done = Done(ended.returncode, ended.stdout, ended.stderr)
     assert done.code == 0, done
     assert "\033" not in done.out, "no colours where nobody sees them"
@@ -29,8 +29,8 @@ def test_from_a_sample_to_the_best_of_a_sweep(user, tmp_path):
     assert "Status:    Completed" in done.err and "loss.svg" in done.err
     assert re.search(r"^best: demo-\S+  lr=2  accuracy", done.err, re.MULTILINE), done
     assert re.search(r"^[\d.]+ │\S", done.out, re.MULTILINE), "a curve"
-    for word in ("mlw project sample list", "make demo-docker", "mlw ui", "docs/tutorial/first-gpu-run.md"):
-        assert f"\n  {word}  " in done.out
+    for text in ("mlw project sample list", "make demo-docker", "mlw ui", "docs/tutorial/first-gpu-run.md"):
+        assert f"\n  {text}  " in done.out
     (place,) = tmp_path.glob("mlw-demo.*")
     assert f"rm -r {place}\n" in done.out
     assert f'export MLW_HOME="{place}/home" PATH=' in done.out.partition("Next steps")[0]
@@ -39,7 +39,7 @@ def test_from_a_sample_to_the_best_of_a_sweep(user, tmp_path):
     assert list(user.home.iterdir()) == [] and not user.store.exists(), "nothing outside of its folder"
 
 
-def test_what_it_names_is_there():
+def test_referenced_files_and_commands_exist():
     text = (ROOT / "scripts" / "demo").read_text() + (ROOT / "scripts" / "demo-docker").read_text()
     for page in re.findall(r"\bdocs/\S+\.md", text):
         assert (ROOT / page).is_file()

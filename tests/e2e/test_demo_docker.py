@@ -1,4 +1,4 @@
-"""`make demo-docker`: the walk of the article against a throw-away machine with SSH and Docker, made of this one."""
+"""`make demo-docker`: the walkthrough of the article on a disposable local machine with SSH and Docker."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def demo(laptop, **more: str) -> Done:
 
 
 def servers(place: Path) -> list[str]:
-    """Command lines of whatever still runs with something below the folder, or has a connection into it."""
-    found = []
+    """Return the command lines of running processes that contain the path of the folder."""
+    lines = []
     for entry in Path("/proc").iterdir():
         try:
             text = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
         except OSError:
             continue
         if os.fsencode(place) in text:
-            found.append(text.replace(b"\0", b" ").decode(errors="replace"))
-    return found
+            lines.append(text.replace(b"\0", b" ").decode(errors="replace"))
+    return lines
 
 
 @pytest.fixture
 def visitor(laptop, engine, tmp_path):
-    """Somebody with Docker who has never used mlw."""
+    """A user with Docker who has never used mlw."""
     need("sshd")
-    laptop.uses(engine)
+    laptop.use_engine(engine)
     laptop.env.update(TMPDIR=str(tmp_path / "tmp"), DEMO_IMAGE=engine.image)
     (tmp_path / "tmp").mkdir()
     return laptop
 
 
-def test_the_whole_walk(visitor, engine, tmp_path):
+def test_complete_demo(visitor, engine, tmp_path):
     done = demo(visitor)
     assert done.code == 0, done
     shown = re.findall(r"^\$ (mlw \S+ \S+)", done.out, re.MULTILINE)
@@ -87,7 +87,7 @@ def test_the_whole_walk(visitor, engine, tmp_path):
 
 @pytest.fixture
 def slow_image(engine) -> Iterator[str]:
-    """Its Python waits before it begins with the script of a run."""
+    """An image whose Python waits before it starts the script of a run."""
     site = Path("/usr/lib", os.path.basename(os.path.realpath("/usr/bin/python3")), "sitecustomize.py")
     text = "import os, time\nif 'MLW_RUN_ID' in os.environ:\n    print('up', flush=True)\n    time.sleep(600)\n"
     (engine.folder / "sitecustomize.py").write_text(text)
@@ -105,7 +105,7 @@ def test_ctrl_c_leaves_nothing(visitor, engine, slow_image, tmp_path):
     process = subprocess.Popen(words(), env=env, start_new_session=True, **pipes)
     assert b"up\n" in iter(process.stdout.readline, b""), "the script runs"
     assert len(engine.containers()) == 1
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: mlw gets it, too
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: mlw receives it, too
     rest = process.communicate(timeout=120)[0].decode()
     assert process.returncode == 130, rest
     assert "cleaning up" in rest
@@ -113,8 +113,8 @@ def test_ctrl_c_leaves_nothing(visitor, engine, slow_image, tmp_path):
     assert (engine.containers(), servers(tmp_path / "tmp")) == ([], [])
 
 
-def test_an_image_that_nobody_has_and_a_password_that_reaches_no_file(visitor, engine, tmp_path):
-    """What is left behind after a failure is named, and has no password of a proxy in it."""
+def test_missing_image_and_proxy_password_not_stored(visitor, engine, tmp_path):
+    """The demo names what remains after a failure; those files do not contain a proxy password."""
     proxies = {"HTTPS_PROXY": "http://ada:canary-word@127.0.0.1:1", "no_proxy": "lab.example"}
     done = demo(visitor, DEMO_IMAGE="127.0.0.1:1/no-such-image:1", **proxies)
     assert done.code not in (0, 130), done
@@ -127,7 +127,7 @@ def test_an_image_that_nobody_has_and_a_password_that_reaches_no_file(visitor, e
     assert '"no_proxy=lab.example"' in (place / "machine" / "sshd_config").read_text()
 
 
-def test_an_engine_that_is_elsewhere(visitor, tmp_path):
+def test_remote_engine_is_refused(visitor, tmp_path):
     path = programs(tmp_path / "bin", podman="exit 1") + f":{visitor.env['PATH']}"
     done = demo(visitor, DOCKER_HOST="tcp://127.0.0.1:1", PATH=path)
     assert done.code == 1, done
@@ -145,7 +145,7 @@ def programs(folder: Path, **scripts: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "message"),
     [
         ("permission denied while trying to connect to the Docker daemon socket", "is not allowed to use Docker"),
         (
@@ -154,16 +154,16 @@ def programs(folder: Path, **scripts: str) -> str:
         ),
     ],
 )
-def test_an_engine_that_refuses(visitor, tmp_path, answer, words):
-    made = programs(tmp_path / "bin", docker=f"echo '{answer}' >&2\nexit 1", podman="echo no >&2; exit 1")
-    done = demo(visitor, PATH=f"{made}:{visitor.env['PATH']}")
+def test_engine_errors_are_explained(visitor, tmp_path, answer, message):
+    path = programs(tmp_path / "bin", docker=f"echo '{answer}' >&2\nexit 1", podman="echo no >&2; exit 1")
+    done = demo(visitor, PATH=f"{path}:{visitor.env['PATH']}")
     assert done.code == 1, done
-    assert re.search(rf"^error: .*{words}.*\nhint: ", done.err, re.MULTILINE), done
+    assert re.search(rf"^error: .*{message}.*\nhint: ", done.err, re.MULTILINE), done
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def path_without(program: str, path: str, folder: Path) -> str:
-    """A folder with all that is on the path, less one."""
+    """Create a folder with links to all programs on the PATH except one, and return the folder."""
     folder.mkdir()
     for place in path.split(":")[::-1]:
         for entry in Path(place).iterdir() if Path(place).is_dir() else ():
@@ -173,7 +173,7 @@ def path_without(program: str, path: str, folder: Path) -> str:
     return str(folder)
 
 
-def test_where_ps_is_missing(visitor, tmp_path):
+def test_demo_without_ps(visitor, tmp_path):
     path = path_without("ps", visitor.env["PATH"], tmp_path / "bin")
     done = demo(visitor, PATH=path, DEMO_IMAGE="127.0.0.1:1/no-such-image:1")
     assert done.code not in (0, 130) and "Traceback" not in done.err, done
@@ -181,11 +181,11 @@ def test_where_ps_is_missing(visitor, tmp_path):
     assert servers(place) == []
 
 
-def test_what_nobody_thought_of(visitor, engine, tmp_path):
-    """A folder is not there, and a run goes on: that ends, and the machine is left as after any other trouble."""
+def test_cleanup_after_unexpected_error(visitor, engine, tmp_path):
+    """A folder is missing while a run is active: the run ends, and cleanup works as after any other error."""
     instead = "submit --detach -c my_dsvm -- sleep 600"
-    own = f'[ "$1 $2" = "history download" ] && {MLW} {instead} >&2 && exit\nexec {MLW} "$@"'
-    wrapper = programs(tmp_path / "bin", mlw=own) + "/mlw"
+    script = f'[ "$1 $2" = "history download" ] && {MLW} {instead} >&2 && exit\nexec {MLW} "$@"'
+    wrapper = programs(tmp_path / "bin", mlw=script) + "/mlw"
     done = subprocess.run(
         [*words()[:-1], wrapper], env=visitor.env, cwd=visitor.home, capture_output=True, text=True, timeout=240
     )
@@ -198,7 +198,7 @@ def test_what_nobody_thought_of(visitor, engine, tmp_path):
     assert (engine.containers(), servers(place)) == ([], [])
 
 
-def test_an_mlw_that_is_not_there(visitor, tmp_path):
+def test_missing_mlw(visitor, tmp_path):
     done = subprocess.run(
         [*words()[:-1], "/not/there/mlw"], env=visitor.env, cwd=visitor.home, capture_output=True, text=True, timeout=60
     )
@@ -208,8 +208,8 @@ def test_an_mlw_that_is_not_there(visitor, tmp_path):
 
 
 @pytest.mark.parametrize("below", ["", "mine"])
-def test_a_folder_that_others_may_change(visitor, tmp_path, below):
-    """They could put another one in the place of the demo's, with a key of theirs."""
+def test_folder_writable_by_others_is_refused(visitor, tmp_path, below):
+    """Other users could replace the demo's machine with their own, with their key."""
     (tmp_path / "tmp").chmod(0o777)
     (tmp_path / "tmp" / below).mkdir(exist_ok=True)
     done = demo(visitor, TMPDIR=str(tmp_path / "tmp" / below))
@@ -230,18 +230,18 @@ def script(monkeypatch) -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("missing", "words"),
+    ("missing", "message"),
     [(("docker", "podman"), "neither docker nor podman is installed"), (("sshd",), "sshd is not installed")],
 )
-def test_a_program_that_is_missing(script, monkeypatch, capsys, missing, words):
+def test_missing_program_is_named(script, monkeypatch, capsys, missing, message):
     monkeypatch.setattr(script, "find", lambda program: None if program in missing else f"/usr/bin/{program}")
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["demo-docker", "mlw"])
     assert script.main() == 1
-    assert re.search(rf"^error: {words}\nhint: ", capsys.readouterr().err, re.MULTILINE)
+    assert re.search(rf"^error: {message}\nhint: ", capsys.readouterr().err, re.MULTILINE)
 
 
-def test_all_that_is_missing_is_listed_at_once(script, monkeypatch, capsys, tmp_path):
+def test_all_missing_programs_are_listed(script, monkeypatch, capsys, tmp_path):
     missing = ("ssh-keygen", "sshd", "docker", "podman")
     monkeypatch.setattr(script, "find", lambda program: None if program in missing else f"/usr/bin/{program}")
     monkeypatch.setattr(signal, "signal", lambda *_: None)
@@ -249,29 +249,29 @@ def test_all_that_is_missing_is_listed_at_once(script, monkeypatch, capsys, tmp_
     tmp_path.chmod(0o777)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert script.main() == 1
-    said = capsys.readouterr().err
-    assert re.findall("^error: (.*)", said, re.MULTILINE) == [
+    message = capsys.readouterr().err
+    assert re.findall("^error: (.*)", message, re.MULTILINE) == [
         "ssh-keygen is not installed",
         "sshd is not installed",
         "neither docker nor podman is installed",
         f"{tmp_path} can be changed by other users",
     ]
-    assert said.count("\nhint: ") == 4 and list(tmp_path.iterdir()) == []
+    assert message.count("\nhint: ") == 4 and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("user", ["ada@corp", "CORP+ada", "ada*"])
-def test_names_of_users_are_no_patterns(script, monkeypatch, tmp_path, user):
-    """For sshd, AllowUsers ada@corp is an ada who comes from corp."""
+def test_user_names_are_not_patterns(script, monkeypatch, tmp_path, user):
+    """For sshd, AllowUsers ada@corp means the user ada connecting from corp."""
     sshd = need("sshd")
     monkeypatch.setattr(script, "user_name", lambda: user)
-    made = script.Machine(tmp_path, script.Engine({}))
-    told = subprocess.run([sshd, "-T", "-f", made.config], capture_output=True, text=True)
-    assert "authenticationmethods publickey" in told.stdout and "allowusers" not in told.stdout, told
+    machine = script.Machine(tmp_path, script.Engine({}))
+    settings = subprocess.run([sshd, "-T", "-f", machine.config], capture_output=True, text=True)
+    assert "authenticationmethods publickey" in settings.stdout and "allowusers" not in settings.stdout, settings
 
 
 @contextmanager
 def ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Whatever the test finds."""
+    """Stop the process even if the test fails."""
     try:
         yield
     finally:
@@ -280,8 +280,8 @@ def ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
         process.wait()
 
 
-def test_an_sshd_that_does_not_end(script, monkeypatch, tmp_path):
-    """Neither it nor what it started goes on."""
+def test_sshd_that_ignores_sigterm_is_killed(script, monkeypatch, tmp_path):
+    """A shell script replaces sshd. Its child process is killed, too."""
     program = "sleep 600 & trap '' TERM; echo up; wait"
     machine = script.Machine.__new__(script.Machine)
     machine._process = process = subprocess.Popen(
@@ -297,13 +297,13 @@ def test_an_sshd_that_does_not_end(script, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("docker", ["absent", "down"])
-def test_where_only_podman_works(laptop, podman, tmp_path, docker):
+def test_demo_with_podman_only(laptop, podman, tmp_path, docker):
     need("sshd")
     path = path_without("docker", laptop.env["PATH"], tmp_path / "bin")
     if docker == "down":
         down = "echo Cannot connect to the Docker daemon at unix:///var/run/docker.sock. >&2\nexit 1"
         path = programs(tmp_path / "down", docker=down) + f":{path}"
-    # Debian's podman comes without an init program; and a bridge would be one more thing on this computer.
+    # Debian's podman has no init program, and a bridge would change this computer's network.
     settings = Path(podman.env["CONTAINERS_CONF"]).read_text()
     more = f'[containers]\ninit_path = "{need("tini")}"\nnetns = "none"'
     (tmp_path / "containers.conf").write_text(settings.replace("[containers]", more))

@@ -1,4 +1,4 @@
-"""Detach and the runs of the machine: what ended comes home first, and what goes on is named."""
+"""Detach and the runs on the machine: results of ended runs are fetched first, and active runs are named."""
 
 from __future__ import annotations
 
@@ -7,96 +7,98 @@ import shlex
 
 import pytest
 
-from tests.e2e.elsewhere import Away, content, digest, last_words
+from tests.e2e.remote_target import RemoteTarget, content, digest, final_output
 
 PURGE = ("--purge", "--yes")
 QUIET = "import pathlib\nprint('said')\npathlib.Path('outputs/model').write_text('x' * 9000)\n"
-LONG = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
+LONG_SCRIPT = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 
 
-def leave(away, *words):
-    return away.mlw("computetarget", "detach", away.name, *words)
+def detach(remote, *options):
+    return remote.mlw("computetarget", "detach", remote.name, *options)
 
 
-def attach_again(away, told, name):
-    """The command as it was printed, and the way in that a person would add."""
-    [line] = re.findall(rf"mlw (computetarget attach \w+ --name {name} --address .*?)(?: \(or|;|\n|$)", told)[:1]
-    more = [] if "--private-key-file" in line else ["--private-key-file", str(away.host.key)]
-    return away.mlw(*shlex.split(line), *more, "--host-key", away.host.host_key_fingerprint)
+def attach_again(remote, message, name):
+    """Run the printed command with the authentication options that a user would add."""
+    [line] = re.findall(rf"mlw (computetarget attach \w+ --name {name} --address .*?)(?: \(or|;|\n|$)", message)[:1]
+    more = [] if "--private-key-file" in line else ["--private-key-file", str(remote.host.key)]
+    return remote.mlw(*shlex.split(line), *more, "--host-key", remote.host.host_key_fingerprint)
 
 
-# -- what ended there ---------------------------------------------------------------------------------------------
+# -- ended runs ---------------------------------------------------------------------------------------------------
 
 
-def test_a_purge_brings_home_what_nobody_followed(shared_target):
-    away = shared_target()
-    laptop = away.laptop
-    run = away.detach("work.py", "one")
+def test_purge_fetches_unfollowed_results(shared_target):
+    remote = shared_target()
+    laptop = remote.laptop
+    run = remote.detach("work.py", "one")
     other = laptop.project("other", train=QUIET)
     twin = laptop.mlw(
-        *("computetarget", "attach", "remote", "--name", "gpu", "--address", away.host.address, "--username", "ada"),
-        *("--private-key-file", str(away.host.key), "--host-key", away.host.host_key_fingerprint),
+        *("computetarget", "attach", "remote", "--name", "gpu", "--address", remote.host.address, "--username", "ada"),
+        *("--private-key-file", str(remote.host.key), "--host-key", remote.host.host_key_fingerprint),
         cwd=other,
     )
     assert twin.code == 0, twin
-    elsewhere = laptop.mlw("submit", "-c", "gpu", "--detach", "train.py", cwd=other, check=True).run
-    for one in (run, elsewhere):
-        away.await_end(one)
-    laptop.mlw("ps", "--all", check=True)  # sees that they ended, and brings nothing
-    log = digest(away.there(run) / "log")
-    gone = leave(away, *PURGE)
-    assert gone.code == 0 and not (away.host.home / ".mlw").exists(), gone
-    assert run in gone.err and elsewhere in gone.err, "of every project"
+    other_run = laptop.mlw("submit", "-c", "gpu", "--detach", "train.py", cwd=other, check=True).run
+    for run_id in (run, other_run):
+        remote.await_end(run_id)
+    laptop.mlw("ps", "--all", check=True)  # updates the state without fetching results
+    log = digest(remote.target_folder(run) / "log")
+    gone = detach(remote, *PURGE)
+    assert gone.code == 0 and not (remote.host.home / ".mlw").exists(), gone
+    assert run in gone.err and other_run in gone.err, "of every project"
     assert "stays attached" in gone.err and str(other) in gone.err
     listed = laptop.mlw("computetarget", "list", "--query", "[?name=='gpu'].attached", "-o", "table", cwd=other)
     assert "yes" in listed.out, "another project of this laptop loses nothing"
-    assert laptop.info(run)["status"] == "Completed" == laptop.info(elsewhere)["status"]
+    assert laptop.info(run)["status"] == "Completed" == laptop.info(other_run)["status"]
     assert digest(laptop.folder(run) / "log") == log
-    assert away.mlw("logs", run, check=True).out.encode() == last_words("one")
+    assert remote.mlw("logs", run, check=True).out.encode() == final_output("one")
     assert content(laptop.folder(run) / "work/outputs/result.txt") == b"one" * 1000
-    assert content(laptop.folder(elsewhere) / "work/outputs/model") == b"x" * 9000
+    assert content(laptop.folder(other_run) / "work/outputs/model") == b"x" * 9000
 
 
-def test_a_plain_detach_brings_them_home_too(shared_target):
-    away = shared_target()
-    run = away.detach("work.py", "one")
-    away.await_end(run)
-    gone = leave(away)
+def test_detach_fetches_results(shared_target):
+    remote = shared_target()
+    run = remote.detach("work.py", "one")
+    remote.await_end(run)
+    gone = detach(remote)
     assert gone.code == 0 and run in gone.err and "warning" not in gone.err, gone
-    away.must_be_whole(run, "one")
+    remote.assert_complete(run, "one")
 
 
-def test_a_purge_deletes_no_results_that_are_there_alone(shared_target):
-    away = shared_target()
-    away.write("train.py", QUIET)
-    config = away.project / "aml_config/box.runconfig"
+def test_purge_keeps_unfetched_results(shared_target):
+    remote = shared_target()
+    remote.write("train.py", QUIET)
+    config = remote.project / "aml_config/box.runconfig"
     config.write_text(re.sub(r"(?m)^FetchOutputs:.*$", "FetchOutputs: none", config.read_text()))
-    run = away.submit("train.py", check=True).run
-    refused = leave(away, *PURGE)
+    run = remote.submit("train.py", check=True).run
+    refused = detach(remote, *PURGE)
     assert refused.code == 75 and "nothing was detached" in refused.err and run in refused.err, refused
     assert f"mlw history download -r {run}" in refused.err and "--force" in refused.err
-    assert (away.there(run) / "work/outputs/model").exists() and (away.project / "aml_config/box.compute").exists()
-    warned = leave(away, "--keep-files")
+    assert (remote.target_folder(run) / "work/outputs/model").exists() and (
+        remote.project / "aml_config/box.compute"
+    ).exists()
+    warned = detach(remote, "--keep-files")
     assert warned.code == 0 and run in warned.err and "warning" in warned.err, "they stay there, and are named"
-    again = attach_again(away, warned.err, "box")
+    again = attach_again(remote, warned.err, "box")
     assert again.code == 0, again
-    forced = leave(away, *PURGE, "--force")
-    assert forced.code == 0 and run in forced.err and not (away.host.home / ".mlw").exists(), forced
+    forced = detach(remote, *PURGE, "--force")
+    assert forced.code == 0 and run in forced.err and not (remote.host.home / ".mlw").exists(), forced
 
 
-def test_a_purge_knows_the_runs_of_another_name_of_the_machine(laptop, machine):
-    """The address by which they went is not attached any more; the machine itself knows that it has them."""
+def test_purge_finds_runs_of_other_target_name(laptop, machine):
+    """The runs were submitted through an address that is no longer attached; the machine still lists them."""
     host = machine()
-    first = Away(laptop, host, door=host.proxy())
+    first = RemoteTarget(laptop, host, proxy=host.proxy())
     run = first.detach("work.py", "one", "--ticks")
     first.await_ticks(run)
-    assert leave(first).code == 0
-    second = Away(laptop, host, name="again", project=first.project)
-    refused = leave(second, *PURGE)
+    assert detach(first).code == 0
+    second = RemoteTarget(laptop, host, name="again", project=first.project)
+    refused = detach(second, *PURGE)
     assert refused.code == 75 and run in refused.err, refused
-    first.let_go()
+    first.release()
     first.await_end(run)
-    assert leave(second, *PURGE).code == 0
+    assert detach(second, *PURGE).code == 0
     assert laptop.info(run)["status"] == "Completed"
     assert content(laptop.folder(run) / "work/outputs/result.txt") == b"one" * 1000
 
@@ -105,7 +107,7 @@ FORGING_AGENT = r"""
 import hashlib, json, os, sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 __package__ = "remote"
-from remote import answers
+from remote import handlers
 DATA = b"forged"
 FILE = {"path": "model.pt", "size": len(DATA), "sha256": hashlib.sha256(DATA).hexdigest(), "kind": "file"}
 LIST = {"outputs": [FILE]}
@@ -123,90 +125,90 @@ def file(talk, request, body):
 def outputs(talk, request, body):
     talk.pipe.send({"more": True, "file": 0}, DATA)
     return {"ok": True}
-answers.HANDLERS.update(news=news, file=file, outputs=outputs)
-sys.exit(answers.main(sys.argv))
+handlers.HANDLERS.update(news=news, file=file, outputs=outputs)
+sys.exit(handlers.main(sys.argv))
 """
 
 
 @pytest.mark.parametrize("other_is", ["attached", "detached"])
-def test_a_machine_cannot_forge_the_results_of_another(laptop, machine, other_is):
-    """Nor while the other one is not attached: whoever answers for a run has to know what was sent with it."""
-    away = Away(laptop, machine(), name="good")
-    run = away.detach("work.py", "one", "--ticks")
-    away.await_ticks(run)
-    evil = Away(laptop, machine(), name="evil", project=away.project)
+def test_machine_cannot_forge_results_of_another(laptop, machine, other_is):
+    """Only a machine that received the run's secret can report on the run, even while the run's machine is detached."""
+    remote = RemoteTarget(laptop, machine(), name="good")
+    run = remote.detach("work.py", "one", "--ticks")
+    remote.await_ticks(run)
+    evil = RemoteTarget(laptop, machine(), name="evil", project=remote.project)
     if other_is == "detached":
-        assert leave(away).code == 0
+        assert detach(remote).code == 0
     [agent] = (evil.host.home / ".mlw/lib").glob("*/remote/agent.py")
     agent.write_text(FORGING_AGENT)
-    assert leave(evil).code == 0
+    assert detach(evil).code == 0
     assert laptop.info(run)["status"] == "Running", laptop.info(run)
     assert not (laptop.folder(run) / "work/outputs/model.pt").exists()
-    away.let_go()
+    remote.release()
 
 
-# -- what goes on there -------------------------------------------------------------------------------------------
+# -- active runs --------------------------------------------------------------------------------------------------
 
 
-def test_runs_that_go_on_are_named_with_the_way_back(laptop, machine):
+def test_active_runs_are_listed_with_reattach_command(laptop, machine):
     host = machine()
-    door = host.proxy()
-    away = Away(laptop, host, name="my_box", door=door)
-    run = away.detach("work.py", "one", "--ticks")
-    away.await_ticks(run)
-    gone = leave(away)
+    proxy = host.proxy()
+    remote = RemoteTarget(laptop, host, name="my_box", proxy=proxy)
+    run = remote.detach("work.py", "one", "--ticks")
+    remote.await_ticks(run)
+    gone = detach(remote)
     assert gone.code == 0 and "warning" in gone.err and run in gone.err, gone
     command = "mlw computetarget attach remote --name my_box --address 127.0.0.1"
-    command += f" --username ada --port {door.port}"
+    command += f" --username ada --port {proxy.port}"
     assert command in gone.err, gone
-    assert not (away.project / "aml_config/my_box.compute").exists()
-    for words in (("cancel", run), ("experiment", "resume", run), ("logs", "-f", run)):
-        refused = away.mlw(*words)
+    assert not (remote.project / "aml_config/my_box.compute").exists()
+    for arguments in (("cancel", run), ("experiment", "resume", run), ("logs", "-f", run)):
+        refused = remote.mlw(*arguments)
         assert refused.code == 69 and command in refused.err, refused
-    assert f"mlw cancel --forget {run}" in away.mlw("cancel", run).err
-    again = attach_again(away, gone.err, "my_box")
+    assert f"mlw cancel --forget {run}" in remote.mlw("cancel", run).err
+    again = attach_again(remote, gone.err, "my_box")
     assert again.code == 0, again
-    assert "not attached" not in away.mlw("show", run, check=True).out
-    away.let_go()
-    assert away.mlw("logs", "-f", run).code == 0
-    away.must_be_whole(run, "one")
+    assert "not attached" not in remote.mlw("show", run, check=True).out
+    remote.release()
+    assert remote.mlw("logs", "-f", run).code == 0
+    remote.assert_complete(run, "one")
 
 
-def test_not_attached_is_told_of_each_target_and_never_remembered(laptop, machine):
-    one = Away(laptop, machine(), name="my_box")
-    two = Away(laptop, machine(), name="box", project=one.project)
-    one.write("long.py", LONG)
-    runs = {away.name: away.detach("long.py") for away in (one, two)}
-    for away in (one, two):
-        assert leave(away, "--keep-files").code == 0
-    told = one.mlw("ps", check=True).err
-    for away in (one, two):
-        who = f"{away.name} is ada@{away.host.address}, which you have not attached"
-        assert re.search(rf"(?m)^{away.name}: no contact since .* \({re.escape(who)}\)", told), told
+def test_not_attached_is_reported_per_target_and_not_cached(laptop, machine):
+    attached_target = RemoteTarget(laptop, machine(), name="my_box")
+    two = RemoteTarget(laptop, machine(), name="box", project=attached_target.project)
+    attached_target.write("long.py", LONG_SCRIPT)
+    runs = {remote.name: remote.detach("long.py") for remote in (attached_target, two)}
+    for remote in (attached_target, two):
+        assert detach(remote, "--keep-files").code == 0
+    message = attached_target.mlw("ps", check=True).err
+    for remote in (attached_target, two):
+        who = f"{remote.name} is ada@{remote.host.address}, which you have not attached"
+        assert re.search(rf"(?m)^{remote.name}: no contact since .* \({re.escape(who)}\)", message), message
     again = attach_again(two, two.mlw("cancel", runs["box"]).err, "box")
     assert again.code == 0, again
     two.host.stop_sshd(sessions=True)
     shown = two.mlw("show", runs["box"]).out
     assert "no contact since" in shown and "not attached" not in shown, "it is attached, and does not answer"
-    told = two.mlw("ps", check=True).err
-    assert "my_box is ada@" in told and "\nbox is" not in told and "(box is" not in told, told
+    message = two.mlw("ps", check=True).err
+    assert "my_box is ada@" in message and "\nbox is" not in message and "(box is" not in message, message
 
 
-def test_a_machine_that_is_forgotten_without_contact(shared_target):
-    away = shared_target()
-    away.write("long.py", LONG)
-    run = away.detach("long.py")
-    away.host.stop_sshd(sessions=True)
-    forced = leave(away, *PURGE, "--force")
+def test_detach_without_contact(shared_target):
+    remote = shared_target()
+    remote.write("long.py", LONG_SCRIPT)
+    run = remote.detach("long.py")
+    remote.host.stop_sshd(sessions=True)
+    forced = detach(remote, *PURGE, "--force")
     assert forced.code == 0 and "the machine was not contacted" in forced.err, forced
-    assert f"run {run} (" in forced.err and f"--name box --address {away.host.address} --username ada" in forced.err
+    assert f"run {run} (" in forced.err and f"--name box --address {remote.host.address} --username ada" in forced.err
 
 
-def test_a_submit_that_was_interrupted_is_named_and_keeps_nothing(shared_target):
-    away = shared_target()
-    assert away.submit("work.py", "one", env={"MLW_FAILPOINT": "recorded:kill"}).code != 0
-    [run] = [record["run_id"] for record in away.runs()]
-    gone = leave(away, *PURGE)
+def test_interrupted_submit_is_listed_and_does_not_block_detach(shared_target):
+    remote = shared_target()
+    assert remote.submit("work.py", "one", env={"MLW_FAILPOINT": "recorded:kill"}).code != 0
+    [run] = [record["run_id"] for record in remote.runs()]
+    gone = detach(remote, *PURGE)
     assert gone.code == 0 and f"not started: run {run}" in gone.err and "they continue" not in gone.err, gone
-    refused = away.mlw("cancel", run)
-    assert refused.code == 69 and f"--address {away.host.address} --username ada" in refused.err, refused
+    refused = remote.mlw("cancel", run)
+    assert refused.code == 69 and f"--address {remote.host.address} --username ada" in refused.err, refused

@@ -24,20 +24,20 @@ sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
 
 @pytest.fixture
 def project(laptop, engine) -> Path:
-    laptop.uses(engine)
+    laptop.use_engine(engine)
     root = laptop.project("demo", train=HELLO)
-    say(root, "baseDockerImage", engine.image)
-    say(root, "userManagedEnvironment", "true")  # the image's own Python
+    set_compute_key(root, "baseDockerImage", engine.image)
+    set_compute_key(root, "userManagedEnvironment", "true")  # use the Python of the image
     return root
 
 
-def say(root: Path, key: str, value: str) -> None:
+def set_compute_key(root: Path, key: str, value: str) -> None:
     path = root / "aml_config" / "docker.compute"
     lines = [line for line in path.read_text().splitlines() if not line.startswith(f"{key}:")]
     path.write_text("\n".join([*lines, f"{key}: {value}", ""]))
 
 
-def test_a_script_runs_in_a_container(laptop, engine, project):
+def test_script_runs_in_container(laptop, engine, project):
     first = laptop.mlw("submit", "-c", "docker", "train.py", cwd=project)
     assert first.code == 0, first
     assert f"uid {os.getuid()}" in first.out and "runs so far 1" in first.out
@@ -49,8 +49,8 @@ def test_a_script_runs_in_a_container(laptop, engine, project):
     assert engine.containers() == []
 
 
-def test_a_missing_image_is_named(laptop, engine, project):
-    say(project, "baseDockerImage", "microsoft/mmlspark:plus-gpu-0.9.9")
+def test_missing_image_is_reported(laptop, engine, project):
+    set_compute_key(project, "baseDockerImage", "microsoft/mmlspark:plus-gpu-0.9.9")
     done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=project)
     assert done.code != 0
     assert "microsoft/mmlspark:plus-gpu-0.9.9" in done.err
@@ -58,27 +58,27 @@ def test_a_missing_image_is_named(laptop, engine, project):
     assert laptop.info(done.run)["ending"] == "could not start"
 
 
-def test_mounts_need_the_users_word(laptop, engine, project, tmp_path):
+def test_mounts_need_user_consent(laptop, engine, project, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     (data / "set.csv").write_text("1,2\n")
-    say(project, "mounts", f"[{data}:/data:ro]")
+    set_compute_key(project, "mounts", f"[{data}:/data:ro]")
     (project / "read.py").write_text("print(open('/data/set.csv').read())")
     refused = laptop.mlw("submit", "-c", "docker", "read.py", cwd=project)
     assert refused.code != 0 and str(data) in refused.err and "--allow-mount" in refused.err, refused
     allowed = laptop.mlw("submit", "-c", "docker", "--allow-mount", str(data), "read.py", cwd=project)
     assert allowed.code == 0 and "1,2" in allowed.out, allowed
-    say(project, "mounts", "[/var/run/docker.sock]")
+    set_compute_key(project, "mounts", "[/var/run/docker.sock]")
     socket = laptop.mlw("submit", "-c", "docker", "--allow-mount", "/var", "read.py", cwd=project)
     assert socket.code != 0 and "socket of a container engine" in socket.err, "it is as good as root"
 
 
-def test_an_engine_elsewhere_is_refused(laptop, engine, project):
+def test_remote_engine_is_refused(laptop, engine, project):
     done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=project, env={"DOCKER_HOST": "tcp://10.0.0.1:2375"})
     assert done.code != 0 and "tcp://10.0.0.1:2375" in done.err, done
 
 
-def test_without_an_engine_the_remedy_is_told(laptop, engine, project):
+def test_missing_engine_shows_remedy(laptop, engine, project):
     engine.stop()
     done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=project)
     assert done.code != 0
@@ -99,7 +99,7 @@ def test_cancel_leaves_no_container(laptop, engine, project):
     follow.communicate(timeout=30)
 
 
-def test_secrets_are_in_the_container_and_nowhere_else(laptop, engine, project):
+def test_secrets_reach_only_the_container(laptop, engine, project):
     (project / "secret.py").write_text(
         "import os, time\nprint(len(os.environ['TOKEN']), flush=True)\ntime.sleep(600)\n"
     )
@@ -118,24 +118,24 @@ def test_secrets_are_in_the_container_and_nowhere_else(laptop, engine, project):
     follow.communicate(timeout=30)
 
 
-def test_dry_run_shows_the_container(laptop, engine, project):
+def test_dry_run_shows_container_settings(laptop, engine, project):
     done = laptop.mlw("submit", "-c", "docker", "--dry-run", "train.py", cwd=project)
     assert done.code == 0, done
     assert engine.image in done.out and '"container"' in done.out
     assert engine.containers() == []
 
 
-def test_an_image_of_a_private_registry(laptop, engine, project, registry):
-    """The password goes to the registry that the user named with it, and to no other; it is kept nowhere."""
-    say(project, "baseDockerImage", registry.image)
-    say(project, "registryUsername", registry.user)
+def test_image_from_private_registry(laptop, engine, project, registry):
+    """The password is sent only to the registry that the user named with it, and is not stored."""
+    set_compute_key(project, "baseDockerImage", registry.image)
+    set_compute_key(project, "registryUsername", registry.user)
     (project / "hello.py").write_text("print('pulled')")
     unknown = laptop.mlw("submit", "-c", "docker", "hello.py", cwd=project)
     assert unknown.code != 0 and registry.user in unknown.err and "MLW_REGISTRY_PASSWORD" in unknown.err, unknown
-    elsewhere = {"MLW_REGISTRY_PASSWORD": registry.password, "MLW_REGISTRY_SERVER": "other.example"}
-    refused = laptop.mlw("submit", "-c", "docker", "hello.py", cwd=project, env=elsewhere)
+    other_server = {"MLW_REGISTRY_PASSWORD": registry.password, "MLW_REGISTRY_SERVER": "other.example"}
+    refused = laptop.mlw("submit", "-c", "docker", "hello.py", cwd=project, env=other_server)
     assert refused.code != 0 and registry.address in refused.err, refused
-    right = {**elsewhere, "MLW_REGISTRY_SERVER": registry.address}
+    right = {**other_server, "MLW_REGISTRY_SERVER": registry.address}
     done = laptop.mlw("submit", "-c", "docker", "hello.py", cwd=project, env=right)
     assert done.code == 0 and "pulled" in done.out, done
     assert "Pulling from private" in done.err, "the pull shows what it does"
@@ -149,32 +149,32 @@ def has(engine, image: str) -> bool:
 
 @pytest.mark.parametrize("managed", [False, True], ids=["own", "managed"])
 def test_prepare_pulls_the_image(laptop, engine, project, registry, channel, managed):
-    """Whoever looks after the packages, and also where somebody has to log in for it."""
-    say(project, "baseDockerImage", registry.image)
-    say(project, "registryUsername", registry.user)
+    """Prepare with and without managed packages, from a registry that requires a login."""
+    set_compute_key(project, "baseDockerImage", registry.image)
+    set_compute_key(project, "registryUsername", registry.user)
     if managed:
-        say(project, "userManagedEnvironment", "false")
+        set_compute_key(project, "userManagedEnvironment", "false")
         depend(project, channel)
-    words = ("experiment", "prepare", "-c", "docker")
-    unknown = laptop.mlw(*words, cwd=project)
+    arguments = ("experiment", "prepare", "-c", "docker")
+    unknown = laptop.mlw(*arguments, cwd=project)
     assert unknown.code == 2 and registry.user in unknown.err and "MLW_REGISTRY_PASSWORD" in unknown.err, unknown
     assert not has(engine, registry.image)
     wrong = {"MLW_REGISTRY_PASSWORD": "wrong", "MLW_REGISTRY_SERVER": registry.address}
-    refused = laptop.mlw(*words, cwd=project, env=wrong)
+    refused = laptop.mlw(*arguments, cwd=project, env=wrong)
     assert refused.code != 0 and "refused the login" in refused.err, refused
     right = {**wrong, "MLW_REGISTRY_PASSWORD": registry.password}
-    done = laptop.mlw(*words, "-o", "json", cwd=project, env=right)
+    done = laptop.mlw(*arguments, "-o", "json", cwd=project, env=right)
     assert done.code == 0 and has(engine, registry.image), done
     assert "Pulling from private" in done.err and json.loads(done.out)["image"] == registry.image
-    again = laptop.mlw(*words, cwd=project, env=right)
+    again = laptop.mlw(*arguments, cwd=project, env=right)
     assert again.code == 0 and "Pulling" not in again.err, again
     files = [path for path in [*laptop.store.rglob("*"), *laptop.home.rglob("*")] if path.is_file()]
-    own = [path for path in files if "/lib/python3" not in str(path)]  # Python itself has the word
-    assert [path for path in own if registry.password.encode() in path.read_bytes()] == []
+    own_files = [path for path in files if "/lib/python3" not in str(path)]  # Python contains the phrase, too
+    assert [path for path in own_files if registry.password.encode() in path.read_bytes()] == []
 
 
-def test_prepare_says_that_there_is_no_such_image(laptop, engine, project):
-    say(project, "baseDockerImage", "microsoft/mmlspark:plus-gpu-0.9.9")
+def test_prepare_reports_missing_image(laptop, engine, project):
+    set_compute_key(project, "baseDockerImage", "microsoft/mmlspark:plus-gpu-0.9.9")
     done = laptop.mlw("experiment", "prepare", "-c", "docker", cwd=project)
     assert done.code != 0 and "error: cannot pull the image: " in done.err, done
     assert "microsoft/mmlspark:plus-gpu-0.9.9" in done.err and "hint: " in done.err

@@ -1,7 +1,7 @@
-"""Commands within sentences, tables and examples of help: each is typed in a project where it makes sense.
+"""Commands in sentences, tables, and help examples: each is run in a suitable project.
 
-Where a page writes RUN, NAME or …, something of that kind is put in. Commands in blocks of a page are run by
-tests/e2e/test_documented.py, along the page; those of other pages, one by one, here.
+Placeholders such as RUN, NAME, and … are replaced with real values. Commands in code blocks are run by
+tests/e2e/test_documentation_pages.py in page order, or here one by one for pages that it does not follow.
 """
 
 from __future__ import annotations
@@ -15,16 +15,26 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.cli.verbs import mlw
+from mlworkbench.cli.command_tree import mlw
 from tests.conftest import end_processes
-from tests.e2e.documented import FOLLOWED_ELSEWHERE, NOT_RUN, WALKED, gpus_on, reach
-from tests.e2e.killing import processes_of
+from tests.e2e.documentation_helpers import FOLLOWED_PAGES, NOT_RUN, PAGES_WITH_OWN_TESTS, add_fake_gpus, add_ssh_alias
+from tests.e2e.kill_harness import processes_of
 from tests.machines.channel import depend
-from tests.machines.doors import free_port
 from tests.machines.laptop import Laptop
 from tests.machines.network import wait_until
-from tests.machines.pages import Circumstances, Command, Walk, inline, merge, missing, page, pages, typed
+from tests.machines.pages import (
+    Command,
+    CommandContext,
+    PageRunner,
+    inline,
+    merge,
+    missing,
+    page,
+    pages,
+    typed_commands,
+)
 from tests.machines.tools import give_tools
+from tests.machines.ui_routes import free_port
 from tests.test_docs import walk
 
 TRAIN = """
@@ -51,52 +61,57 @@ ASKS_FOR_MORE = re.compile(
 GROUPS = ("submit", "experiment", "history", "project", "computetarget", "others")
 
 
-def named() -> list[Command]:
-    """All that is named in a sentence, a table or an example, and what a page shows that nobody walks along."""
-    run = {one.text for name in WALKED for one in typed(page(name))}
-    found = [Command(text) for text in [*(text for name in pages() for text in inline(name)), *examples()]]
-    rest = [name for name in pages() if name not in WALKED and name not in FOLLOWED_ELSEWHERE]
-    found += [one for name in rest for one in typed(page(name)) if "mlw " in one.text]
+def all_commands_in_text() -> list[Command]:
+    """Return the commands in sentences, tables, and examples, and those of pages that no test follows.
+
+    Commands that also occur in the code blocks of followed pages are omitted.
+    """
+    run = {command.text for name in FOLLOWED_PAGES for command in typed_commands(page(name))}
+    commands = [Command(text) for text in [*(text for name in pages() for text in inline(name)), *examples()]]
+    rest = [name for name in pages() if name not in FOLLOWED_PAGES and name not in PAGES_WITH_OWN_TESTS]
+    commands += [command for name in rest for command in typed_commands(page(name)) if "mlw " in command.text]
     every: dict[str, Command] = {}
-    for one in found:
-        texts = [one.text] if ", then: " not in one.text else re.split(", then: ", one.text)
+    for command in commands:
+        texts = [command.text] if ", then: " not in command.text else re.split(", then: ", command.text)
         for text in texts:
             if text not in run:
-                every.setdefault(re.sub(r"\b(ID|demo-swift)\b", "RUN", text), replace(one, text=text))
+                every.setdefault(re.sub(r"\b(ID|demo-swift)\b", "RUN", text), replace(command, text=text))
     return list(every.values())
 
 
 def examples() -> list[str]:
-    """Of every command's own help."""
-    return [text for _, one in walk(mlw, "mlw") for text in re.findall(r"Example: (mlw .*)", one.epilog or "")]
+    """Return the examples in the help of every command."""
+    return [text for _, command in walk(mlw, "mlw") for text in re.findall(r"Example: (mlw .*)", command.epilog or "")]
 
 
 def every_text() -> set[str]:
-    return {one.text for one in named()} | {one.text for name in WALKED for one in typed(page(name))}
+    return {command.text for command in all_commands_in_text()} | {
+        command.text for name in FOLLOWED_PAGES for command in typed_commands(page(name))
+    }
 
 
 def group(text: str) -> str:
-    word = re.sub(r"^.*?\bmlw ", "", text).split()[0]
-    word = {"logs": "experiment", "cancel": "experiment", "ps": "experiment", "status": "experiment"}.get(word, word)
-    word = {"show": "history", "runconfiguration": "project", "asset": "history"}.get(word, word)
-    return word if word in GROUPS else "others"
+    name = re.sub(r"^.*?\bmlw ", "", text).split()[0]
+    name = {"logs": "experiment", "cancel": "experiment", "ps": "experiment", "status": "experiment"}.get(name, name)
+    name = {"show": "history", "runconfiguration": "project", "asset": "history"}.get(name, name)
+    return name if name in GROUPS else "others"
 
 
-class Workshop:
-    """A project with a machine, runs, a promoted model, and whatever else a command may speak of."""
+class CommandFixture:
+    """A project with a machine, runs, a promoted model, and everything else that a command may refer to."""
 
     def __init__(self, laptop, host, engine, channel) -> None:
         self.laptop, self.host = laptop, host
         self.root = laptop.project("demo", train=TRAIN)
-        self.walk = Walk(laptop, "README.md", patience=60)
+        self.runner = PageRunner(laptop, "README.md", timeout=60)
         self._runs: list[str] = []
         self._doubtful = False
-        laptop.uses(engine)
-        laptop.knows(host)
-        reach(laptop, host.address, host)
+        laptop.use_engine(engine)
+        laptop.trust_host_keys(host)
+        add_ssh_alias(laptop, host.address, host)
         laptop.env |= {"TOKEN": "canary-word", "BROWSER": "true"}
         depend(self.root, channel)
-        say(self.root, "docker", baseDockerImage=engine.image, userManagedEnvironment="true")
+        set_compute_keys(self.root, "docker", baseDockerImage=engine.image, userManagedEnvironment="true")
         self._write("Makefile", "data validate:\n\techo made\n")
         self._write("run.sh", "#!/bin/sh\necho ran\n").chmod(0o755)
         self._write("validate.py", "print('valid')\n")
@@ -114,30 +129,30 @@ class Workshop:
         path.write_text(text)
         return path
 
-    def mlw(self, *words: str):
-        return self.laptop.mlw(*words, cwd=self.root, check=True)
+    def mlw(self, *arguments: str):
+        return self.laptop.mlw(*arguments, cwd=self.root, check=True)
 
-    # -- what there must be ---------------------------------------------------------------------------------------
+    # -- preconditions --------------------------------------------------------------------------------------------
     def target(self) -> None:
-        """my_dsvm is attached, and its packages are ours to install."""
+        """Attach my_dsvm with managed packages."""
         if not (self.root / "aml_config" / "my_dsvm.compute").exists():
             address = ("--address", self.host.address, "--username", self.host.user)
             self.mlw("computetarget", "attach", "remote", "--name", "my_dsvm", *address)
-            say(self.root, "my_dsvm", userManagedEnvironment="false")
+            set_compute_keys(self.root, "my_dsvm", userManagedEnvironment="false")
 
     def forget_target(self) -> None:
-        """It is attached anew, and runs are made anew, when they are needed next."""
+        """Discard the target, so that the next use attaches it and submits its runs again."""
         self.laptop.mlw("computetarget", "detach", "my_dsvm", cwd=self.root)
         for kind in ("compute", "runconfig"):
             (self.root / "aml_config" / f"my_dsvm.{kind}").unlink(missing_ok=True)
         self._runs.clear()
 
     def runs(self) -> list[str]:
-        """Two that have ended well, in our environment on that machine."""
+        """Return two completed runs in a managed environment on my_dsvm."""
         self.target()
         if self._doubtful:
-            known = {one["run_id"] for one in self.laptop.runs()}
-            self._runs = [one for one in self._runs if one in known]
+            listed = {run["run_id"] for run in self.laptop.runs()}
+            self._runs = [run for run in self._runs if run in listed]
             self._doubtful = False
         while len(self._runs) < 2:
             self._runs.append(self.mlw("submit", "-c", "my_dsvm", "train.py").run)
@@ -147,7 +162,7 @@ class Workshop:
         return str(self.mlw("submit", "--detach", "-c", "local", "train.py", "--wait").run)
 
     def interrupted(self) -> str:
-        """A submit that found the machine gone."""
+        """Return a run whose submit failed because the machine was unreachable."""
         self.target()
         self.host.stop_sshd(sessions=True)
         try:
@@ -166,27 +181,29 @@ class Workshop:
     def digest(self) -> str:
         return str(self.laptop.info(self.runs()[0])["environment"]["digest"])[:8]
 
-    # -- one command ----------------------------------------------------------------------------------------------
+    # -- run one command ------------------------------------------------------------------------------------------
     def type(self, command: Command) -> str | None:
-        """None, or what went wrong."""
-        text, around = command.text, Circumstances()
-        self.walk.place = self.root
-        self.walk.forget_variables()
+        """Run the command. Return a description of the error, or None if the command works as documented."""
+        text, context = command.text, CommandContext()
+        self.runner.place = self.root
+        self.runner.forget_variables()
         for pattern, special in SPECIAL.items():
             if re.search(pattern, text):
-                text, around = special(self, text)
+                text, context = special(self, text)
                 break
-        code, printed = self.walk.shell(self._filled(text), around)
-        if around.after:
-            around.after(printed)
+        code, printed = self.runner.shell(self._filled(text), context)
+        if context.after:
+            context.after(printed)
         self._doubtful |= bool(re.search("history (remove|archive)|experiment clean", text))
-        longer = any(one.startswith(f"{command.text} ") for one in every_text())
+        longer = any(candidate.startswith(f"{command.text} ") for candidate in every_text())
         if code == 2 and longer and ASKS_FOR_MORE.search(printed):
-            return None  # `mlw history tag`: it asks for more, and is run with more
+            return None  # for example `mlw history tag`, which other examples run with its arguments
         lost = missing(tuple(map(self._filled, command.shown)), printed)
         if lost:
             return f"$ {command.text}\nprinted no line like {lost}, but:\n{printed}"
-        return None if around.fits(code) else f"$ {command.text}\n{self._filled(text)}\nended with {code}:\n{printed}"
+        return (
+            None if context.accepts(code) else f"$ {command.text}\n{self._filled(text)}\nended with {code}:\n{printed}"
+        )
 
     def _filled(self, text: str) -> str:
         if re.search(r"\b(RUN|ID|NAME|rented|my_dsvm|demo-\w+|3f2a9c)\b", text):
@@ -196,7 +213,7 @@ class Workshop:
             text = re.sub(r"\bRUN RUN…?", f"{first} {second}", text)
             text = re.sub(r"\b(RUN|ID|demo-swift)\b(?!-)", first, text)
             text = re.sub(r"\bdemo-brave\b(?!-)", second, text)
-        words = {
+        values = {
             r"\b(NAME|rented)\b": "my_dsvm",
             r"attach … ": f"attach remote --name my_dsvm --address {self.host.address} --username ada ",
             r"\b3f2a9c\b": self.digest() if "3f2a9c" in text else "",
@@ -205,30 +222,30 @@ class Workshop:
             r"10\.0\.0\.7": self.host.address,
             r" …$": " train.py" if text.startswith("mlw submit --") else "",
         }
-        for pattern, word in words.items():
-            text = re.sub(pattern, lambda _, word=word: word, text)
+        for pattern, value in values.items():
+            text = re.sub(pattern, lambda _, value=value: value, text)
         return text
 
 
-def say(root: Path, name: str, **keys: str) -> None:
+def set_compute_keys(root: Path, name: str, **keys: str) -> None:
     merge(root / "aml_config" / f"{name}.compute", "".join(f"{key}: {value}\n" for key, value in keys.items()))
 
 
-Special = Callable[[Workshop, str], tuple[str, Circumstances]]
+Special = Callable[[CommandFixture, str], tuple[str, CommandContext]]
 
 
-def with_run(make: Callable[[Workshop], str], **around: object) -> Special:
-    """For a run in that state."""
+def with_run(make: Callable[[CommandFixture], str], **context: object) -> Special:
+    """Return a preparation that creates a run with ``make`` and inserts its ID into the command."""
 
-    def special(shop: Workshop, text: str) -> tuple[str, Circumstances]:
-        return re.sub(r"\b(RUN|ID|PARENT|CHILD|demo-swift)\b", make(shop), text), Circumstances(**around)  # type: ignore[arg-type]
+    def special(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+        return re.sub(r"\b(RUN|ID|PARENT|CHILD|demo-swift)\b", make(commands_fixture), text), CommandContext(**context)  # type: ignore[arg-type]
 
     return special
 
 
-def given_up(shop: Workshop, text: str) -> tuple[str, Circumstances]:
-    run = shop.out_of_contact()
-    go, folder = shop.host.home / "go", shop.host.home / ".mlw" / "runs" / run
+def canceled(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+    run = commands_fixture.out_of_contact()
+    go, folder = commands_fixture.host.home / "go", commands_fixture.host.home / ".mlw" / "runs" / run
 
     def is_gone() -> bool:
         if not processes_of(run):
@@ -236,142 +253,148 @@ def given_up(shop: Workshop, text: str) -> tuple[str, Circumstances]:
         return not folder.exists()
 
     def ends_there(_: str) -> None:
-        """And goes: else the target would be in use, or hold what was not fetched, for the commands that follow."""
+        """End the run and restart sshd, so that later commands find no target in use and no unfetched results."""
         go.touch()
         wait_until(is_gone, f"the end of {run}")
         go.unlink()
-        shop.host.start_sshd()
+        commands_fixture.host.start_sshd()
 
-    return text.replace("RUN", run), Circumstances(after=ends_there)
-
-
-def elsewhere(shop: Workshop, text: str) -> tuple[str, Circumstances]:
-    """Not in a project that is there."""
-    shop.walk.place = Path(tempfile.mkdtemp(dir=shop.laptop.home))
-    (shop.walk.place / "my-code").mkdir()
-    return text, Circumstances()
+    return text.replace("RUN", run), CommandContext(after=ends_there)
 
 
-def until(words: str) -> Special:
-    return lambda _, text: (text.replace("8521", free_port()), Circumstances(until=words))
+def outside_project(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+    """Run the command outside all projects."""
+    commands_fixture.runner.place = Path(tempfile.mkdtemp(dir=commands_fixture.laptop.home))
+    (commands_fixture.runner.place / "my-code").mkdir()
+    return text, CommandContext()
 
 
-def promoted(shop: Workshop, text: str) -> tuple[str, Circumstances]:
+def until(message: str) -> Special:
+    return lambda _, text: (text.replace("8521", free_port()), CommandContext(until=message))
+
+
+def promoted(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
     for name in re.findall(r"assets/(\w+)\.link", text):
-        if not (shop.root / "assets" / f"{name}.link").exists():
-            shop.mlw("history", "promote", "-r", shop.runs()[0], "-ap", "model.pkl", "-n", name)
-    return text, Circumstances()
+        if not (commands_fixture.root / "assets" / f"{name}.link").exists():
+            commands_fixture.mlw("history", "promote", "-r", commands_fixture.runs()[0], "-ap", "model.pkl", "-n", name)
+    return text, CommandContext()
 
 
-def tagged(shop: Workshop, text: str) -> tuple[str, Circumstances]:
+def tagged(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
     for name in re.findall(r"--remove (\w+)", text):
-        shop.mlw("history", "tag", *shop.runs(), "--add", name)
-    return text, Circumstances()
+        commands_fixture.mlw("history", "tag", *commands_fixture.runs(), "--add", name)
+    return text, CommandContext()
 
 
-def with_a_key_of_ours(shop: Workshop, text: str) -> tuple[str, Circumstances]:
-    shop.target()
-    shop.mlw("computetarget", "detach", "my_dsvm")
-    config = shop.laptop.ssh_folder / "config"
-    known = config.read_text()
-    config.unlink()  # else a key of the person's own opens the machine
-    address = ("--address", shop.host.address, "--username", shop.host.user, "--password-stdin")
-    words = ("computetarget", "attach", "remote", "--name", "my_dsvm", *address)
-    shop.laptop.mlw(*words, cwd=shop.root, check=True, input=f"{PASSWORD}\n")
-    config.write_text(known)
-    return text, Circumstances()
+def with_installed_key(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+    commands_fixture.target()
+    commands_fixture.mlw("computetarget", "detach", "my_dsvm")
+    config = commands_fixture.laptop.ssh_folder / "config"
+    original = config.read_text()
+    config.unlink()  # otherwise attach would log in with the user's own key
+    address = ("--address", commands_fixture.host.address, "--username", commands_fixture.host.user, "--password-stdin")
+    arguments = ("computetarget", "attach", "remote", "--name", "my_dsvm", *address)
+    commands_fixture.laptop.mlw(*arguments, cwd=commands_fixture.root, check=True, input=f"{PASSWORD}\n")
+    config.write_text(original)
+    return text, CommandContext()
 
 
-def as_its_file_says(shop: Workshop, text: str) -> tuple[str, Circumstances]:
-    """A file that is there has the address and the user."""
-    shop.target()
-    shop.mlw("computetarget", "detach", "my_dsvm")
-    config = shop.root / "aml_config" / "my_dsvm"
-    config.with_suffix(".compute").write_text(f"type: remotedocker\naddress: {shop.host.address}\nusername: ada\n")
+def as_in_file(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+    """Write a .compute file that contains the address and the user."""
+    commands_fixture.target()
+    commands_fixture.mlw("computetarget", "detach", "my_dsvm")
+    config = commands_fixture.root / "aml_config" / "my_dsvm"
+    config.with_suffix(".compute").write_text(
+        f"type: remotedocker\naddress: {commands_fixture.host.address}\nusername: ada\n"
+    )
     config.with_suffix(".runconfig").write_text("Target: my_dsvm\nFramework: Python\n")
-    typed = f"{text} --address {shop.host.address}"  # without a terminal the address has to be given
-    return typed, Circumstances(after=lambda _: shop.mlw("computetarget", "detach", "my_dsvm"))
+    command = f"{text} --address {commands_fixture.host.address}"  # without a terminal, the address is required
+    return command, CommandContext(after=lambda _: commands_fixture.mlw("computetarget", "detach", "my_dsvm"))
 
 
-def as_it_is(shop: Workshop, text: str) -> tuple[str, Circumstances]:
-    """A run has all files as they are now."""
-    return f"{text} --run-id {shop.mlw('submit', '-c', 'local', 'train.py').run}", Circumstances()
+def of_current_files(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+    """Submit a run of the current files and use its ID."""
+    return f"{text} --run-id {commands_fixture.mlw('submit', '-c', 'local', 'train.py').run}", CommandContext()
 
 
-def newest_is_completed(shop: Workshop, text: str) -> tuple[str, Circumstances]:
-    """Without a run it is about the newest, which another command may have canceled."""
-    shop.mlw("submit", "-c", "local", "train.py")
-    return text, Circumstances()
+def newest_is_completed(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+    """Submit a run that completes, because the command uses the newest run, which may have been canceled."""
+    commands_fixture.mlw("submit", "-c", "local", "train.py")
+    return text, CommandContext()
 
 
-def asked(question: str, answer: str) -> Special:
-    return lambda _, text: (text, Circumstances(answers=((question, answer),)))
+def with_answer(question: str, answer: str) -> Special:
+    return lambda _, text: (text, CommandContext(answers=((question, answer),)))
 
 
-def with_tools(shop: Workshop, text: str) -> tuple[str, Circumstances]:
-    """There is something to remove, so it is asked for."""
-    give_tools(shop.laptop.store)
-    return asked("[y/N]:", "y")(shop, text)
+def with_tools(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+    """Add build tools to the store, so that the command has something to remove and prompts."""
+    give_tools(commands_fixture.laptop.store)
+    return with_answer("[y/N]:", "y")(commands_fixture, text)
 
 
-# What is special about some of them: the first pattern that fits.
+# Special preparations: the first matching pattern applies.
 SPECIAL: dict[str, Special] = {
-    r"cancel --forget .": given_up,
-    r"\bcancel\b.* [A-Zd]": with_run(Workshop.running),
-    r"\bresume\b": with_run(Workshop.interrupted),
+    r"cancel --forget .": canceled,
+    r"\bcancel\b.* [A-Zd]": with_run(CommandFixture.running),
+    r"\bresume\b": with_run(CommandFixture.interrupted),
     r"^mlw logs -f$": newest_is_completed,
-    r"project (create|init)": elsewhere,
+    r"project (create|init)": outside_project,
     r"^mlw ui": until("http://"),
     r"--watch": until("NVIDIA driver"),
     r"^mlw asset": promoted,
     r"history tag .*--remove": tagged,
-    r"history remove .": asked("[y/N]:", "y"),
+    r"history remove .": with_answer("[y/N]:", "y"),
     r"environment remove .*--caches": with_tools,
-    r"environment remove \w": asked("[y/N]:", "y"),
-    r"detach .*--dry-run": lambda _, text: (text, Circumstances()),
-    r"detach .*--purge": asked("[y/N]:", "y"),
-    r"^mlw doctor gpu": lambda _, text: (text, Circumstances(code=(0, 75))),  # as there is a GPU here, or none
-    r"attach remotedocker --name my_dsvm$": as_its_file_says,
-    r"reset-key my_dsvm$": with_a_key_of_ours,
-    r"project restore --in-place$": as_it_is,
+    r"environment remove \w": with_answer("[y/N]:", "y"),
+    r"detach .*--dry-run": lambda _, text: (text, CommandContext()),
+    r"detach .*--purge": with_answer("[y/N]:", "y"),
+    r"^mlw doctor gpu": lambda _, text: (text, CommandContext(code=(0, 75))),  # 75: this machine has no GPU
+    r"attach remotedocker --name my_dsvm$": as_in_file,
+    r"reset-key my_dsvm$": with_installed_key,
+    r"project restore --in-place$": of_current_files,
 }
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory, module_machine, session_engine, channel):
-    """One for all commands: it makes what a command took away."""
+def commands_fixture(tmp_path_factory, module_machine, session_engine, channel):
+    """One fixture for all commands. It recreates what a command removed."""
     place = tmp_path_factory.mktemp("workshop")
     laptop = Laptop(place)
     host = module_machine(docker="yes", password=PASSWORD)
-    gpus_on(host, 1)
-    yield Workshop(laptop, host, session_engine, channel)
+    add_fake_gpus(host, 1)
+    yield CommandFixture(laptop, host, session_engine, channel)
     end_processes(place)
     shutil.rmtree(laptop.runtime, ignore_errors=True)
 
 
 @pytest.mark.parametrize("kind", GROUPS)
-def test_commands_that_are_named(shop, kind):
+def test_inline_commands(commands_fixture, kind):
     wrong = []
-    for command in named():
+    for command in all_commands_in_text():
         if group(command.text) == kind and command.text not in {text for _, text in NOT_RUN}:
-            wrong += [said for said in [shop.type(command)] if said]
-    if kind == "computetarget":  # they attached and detached it, with other settings
-        shop.forget_target()
+            wrong += [problem for problem in [commands_fixture.type(command)] if problem]
+    if kind == "computetarget":  # these commands attached and detached the target with other settings
+        commands_fixture.forget_target()
     assert not wrong, "\n\n".join(wrong)
 
 
-def test_every_command_is_run_or_in_the_table():
-    """The table holds nothing that no page has, and is short; all else is run, here or along its page."""
-    everywhere = {(name, one.text) for name in pages() for one in typed(page(name))}
+def test_every_command_is_run_or_listed():
+    """NOT_RUN is short and lists only commands that are documented. All others are run, here or with their page."""
+    everywhere = {(name, command.text) for name in pages() for command in typed_commands(page(name))}
     everywhere |= {(name, text) for name in pages() for text in inline(name)} | {("help", text) for text in examples()}
-    assert [one for one in NOT_RUN if one not in everywhere] == []
+    assert [command for command in NOT_RUN if command not in everywhere] == []
     assert len(NOT_RUN) <= 12
-    run = {one.text for name in WALKED for one in typed(page(name))} | {one.text for one in named()}
-    run |= {text for name in FOLLOWED_ELSEWHERE for text in (one.text for one in typed(page(name)))}
+    run = {command.text for name in FOLLOWED_PAGES for command in typed_commands(page(name))} | {
+        command.text for command in all_commands_in_text()
+    }
+    run |= {text for name in PAGES_WITH_OWN_TESTS for text in (command.text for command in typed_commands(page(name)))}
     same = {re.sub(r"\b(ID|demo-swift)\b", "RUN", text) for text in run}
     rest = {(name, part) for name, text in everywhere for part in text.split(", then: ")} - {*NOT_RUN}
     lost = [
-        one for one in sorted(rest) if re.sub(r"\b(ID|demo-swift)\b", "RUN", one[1]) not in same and "mlw " in one[1]
+        command
+        for command in sorted(rest)
+        if re.sub(r"\b(ID|demo-swift)\b", "RUN", command[1]) not in same and "mlw " in command[1]
     ]
     assert lost == []
-    assert {group(one.text) for one in named()} == {*GROUPS}
+    assert {group(command.text) for command in all_commands_in_text()} == {*GROUPS}

@@ -1,4 +1,4 @@
-"""Every page is followed, command by command, with real machines: see tests/machines/pages.py for how."""
+"""Follow every page, command by command, on real machines; see tests/machines/pages.py."""
 
 from __future__ import annotations
 
@@ -12,15 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.config.gallery import samples
+from mlworkbench.config.gallery import load_samples
 from mlworkbench.config.keys import DEFAULT_IMAGE
 from tests.building import build_wheel
-from tests.e2e.documented import FOLLOWED_ELSEWHERE, NOT_RUN, WALKED, follows, gpus_on, reach, serving_mlflow
-from tests.e2e.pythons import install, make
+from tests.e2e.documentation_helpers import (
+    FOLLOWED_PAGES,
+    NOT_RUN,
+    PAGES_WITH_OWN_TESTS,
+    add_fake_gpus,
+    add_ssh_alias,
+    follows_page,
+    mlflow_server,
+)
+from tests.e2e.python_environments import create_environment, install
 from tests.machines.channel import depend
 from tests.machines.network import wait_until
 from tests.machines.nvml import USE_GPU
-from tests.machines.pages import ROOT, Command, Walk, merge, page, pages, typed
+from tests.machines.pages import ROOT, Command, PageRunner, merge, page, pages, typed_commands
 from tests.machines.spark import QUICK
 
 TRAIN = """
@@ -45,41 +53,41 @@ print("trained with lr", asked.lr)
 
 
 @pytest.fixture
-def walk(request, laptop):
-    """Along the page that the test follows; it must be gone."""
+def runner(request, laptop):
+    """Create a runner for the page that the test is marked with. Afterwards, check that the test ran the page."""
     name = request.function.follows
-    made = Walk(laptop, name, left={command for page_, command in NOT_RUN if page_ == name})
-    yield made
-    assert made.started, f"{made.page} was not followed"
+    page_walk = PageRunner(laptop, name, skipped={command for page_, command in NOT_RUN if page_ == name})
+    yield page_walk
+    assert page_walk.started, f"{page_walk.page} was not followed"
 
 
 @pytest.fixture
-def project(walk):
-    """The project that the page begins with, created as the page shows it, with a quick script."""
+def project(runner):
+    """Create the project that the page starts with, as the page shows it, with a quick script."""
     for text in ("mlw project create demo", "cd demo"):
-        walk.at(text)
-        walk.type(Command(text))
-        walk.left.add(text)
-    walk.forget_variables()  # so that the test can set some
-    (walk.place / "train.py").write_text(TRAIN)
-    return walk.place
+        runner.on_command(text)
+        runner.type(Command(text))
+        runner.skipped.add(text)
+    runner.forget_variables()  # so that later changes of laptop.env take effect
+    (runner.place / "train.py").write_text(TRAIN)
+    return runner.place
 
 
 ATTACH = "mlw computetarget attach {} --name my_dsvm --address 10.0.0.7 --username ada"
 
 
-def attached_by_page(walk, host, kind="remote"):
-    """The page attaches this machine; in containers the image has all that is needed: most pages are not about it."""
-    reach(walk.laptop, host.address, host)
-    walk.laptop.knows(host)
-    walk.words[r"10\.0\.0\.7"] = host.address
+def attached_by_page(runner, host, kind="remote"):
+    """Let the page attach this machine. Containers use the packages of the image, so that no environment is built."""
+    add_ssh_alias(runner.laptop, host.address, host)
+    runner.laptop.trust_host_keys(host)
+    runner.replacements[r"10\.0\.0\.7"] = host.address
     if kind == "remotedocker":
         keys = f"userManagedEnvironment: true\nbaseDockerImage: {host.engine.image}\n"
-        compute = walk.laptop.home / "demo" / "aml_config" / "my_dsvm.compute"
-        walk.at(ATTACH.format(kind), after=lambda _: merge(compute, keys))
+        compute = runner.laptop.home / "demo" / "aml_config" / "my_dsvm.compute"
+        runner.on_command(ATTACH.format(kind), after=lambda _: merge(compute, keys))
 
 
-# What the sample's script prints and leaves: the tests of the samples run it with the real PyTorch.
+# Prints and saves the same as the sample's script, without PyTorch. The sample tests run the real script.
 PYTORCH = """
 import argparse
 import mlworkbench as mlw
@@ -106,8 +114,8 @@ print("wrote outputs/model.pt and outputs/confusion.png")
 """
 
 
-def lighter(root: Path, channel, *pip: str, **scripts: str) -> None:
-    """The project of a sample with small packages in place of the large ones."""
+def use_small_packages(root: Path, channel, *pip: str, **scripts: str) -> None:
+    """Replace the large packages of a sample with small ones."""
     for name, text in scripts.items():
         (root / f"{name}.py").write_text(text)
     depend(root, channel, *pip)
@@ -115,245 +123,259 @@ def lighter(root: Path, channel, *pip: str, **scripts: str) -> None:
     (root / "aml_config" / "conda_dependencies_gpu.yml").write_text(packages)
 
 
-@follows("docs/tutorial/first-gpu-run.md")
+@follows_page("docs/tutorial/first-gpu-run.md")
 @pytest.mark.timeout(600)
-def test_the_tutorial(walk, machine, engine, channel):
-    """With a machine whose GPU, container toolkit and PyTorch are stand-ins; the rest is what a reader has."""
+def test_tutorial_page(runner, machine, engine, channel):
+    """The machine's GPU, container toolkit, and PyTorch are simulated; everything else is real."""
     engine.stop()
     engine.start(False, True, "--add-runtime", "nvidia=runc")
     engine.docker("tag", engine.image, DEFAULT_IMAGE)
     host = machine(docker="yes", password="open sesame")
-    gpus_on(host, 1)
-    walk.words = {"SHA256:…": host.host_key_fingerprint, r"10\.0\.0\.7": host.address}
-    # What a container does on a GPU that is not there cannot be seen.
-    walk.not_shown = ("GPU used:", "GPU cause:", "Remedy:")
-    attach_, *_ = (one.text for one in typed(page(walk.page)) if "attach" in one.text)
+    add_fake_gpus(host, 1)
+    runner.replacements = {"SHA256:…": host.host_key_fingerprint, r"10\.0\.0\.7": host.address}
+    # A simulated GPU reports no use by containers, so these lines are not printed.
+    runner.not_shown = ("GPU used:", "GPU cause:", "Remedy:")
+    attach_, *_ = (command.text for command in typed_commands(page(runner.page)) if "attach" in command.text)
     questions = (
         ("Trust this host key? [y/N]: ", "y"),
         (f"Password for ada@{host.address}:22:", "open sesame"),
     )
 
     def as_shown(file):
-        """The page shows what is in a file already."""
+        """Return a check that all lines on the page are in the file."""
 
         def compare(text):
-            there = [line.strip() for line in (walk.place / file).read_text().splitlines()]
-            assert [line for line in text.splitlines() if walk._here(line).strip() not in there] == []
+            lines = [line.strip() for line in (runner.place / file).read_text().splitlines()]
+            assert [line for line in text.splitlines() if runner._localized(line).strip() not in lines] == []
 
         return compare
 
     def packages(text):
         as_shown("aml_config/conda_dependencies_gpu.yml")(text)
-        lighter(walk.place, channel, train=PYTORCH)
+        use_small_packages(runner.place, channel, train=PYTORCH)
 
     def two_lines(text):
-        script = (walk.place / "train.py").read_text()
+        script = (runner.place / "train.py").read_text()
         assert all(line.partition("(")[0] in script for line in text.split("\n\n"))
 
     def something_runs():
-        (walk.place / "slow.py").write_text(
+        (runner.place / "slow.py").write_text(
             "import time\nwhile True:\n    print('tick', flush=True)\n    time.sleep(0.1)\n"
         )
-        words = ("submit", "--detach", "-c", "my_dsvm", "slow.py")
-        walk.words["mnist-swift(?!-)"] = walk.laptop.mlw(*words, cwd=walk.place, check=True).run
+        arguments = ("submit", "--detach", "-c", "my_dsvm", "slow.py")
+        runner.replacements["mnist-swift(?!-)"] = runner.laptop.mlw(*arguments, cwd=runner.place, check=True).run
 
-    walk.put("import mlworkbench", two_lines)
-    walk.put("dependencies:", packages)
-    walk.put("type: remotedocker", as_shown("aml_config/my_dsvm.compute"))
-    walk.put("Target: my_dsvm", as_shown("aml_config/my_dsvm.runconfig"))
-    walk.at(attach_, answers=questions)
+    runner.assign_file("import mlworkbench", two_lines)
+    runner.assign_file("dependencies:", packages)
+    runner.assign_file("type: remotedocker", as_shown("aml_config/my_dsvm.compute"))
+    runner.assign_file("Target: my_dsvm", as_shown("aml_config/my_dsvm.runconfig"))
+    runner.on_command(attach_, answers=questions)
     first: list[str] = []
     submit = "mlw submit -c my_dsvm --gpus 1 train.py --epochs 30"
-    walk.at(submit, after=lambda said: first.extend(re.findall(r"^RunId: +(\S+)", said, re.MULTILINE)))
-    walk.at("mlw doctor gpu -t my_dsvm", code=75)  # it finds out that the container's GPU is a stand-in
-    walk.at("mlw ps", before=something_runs)
-    walk.at("mlw logs -f mnist-swift", until="tick")
-    walk.at("mlw cancel mnist-swift", after=lambda _: walk.words.update({"mnist-swift(?!-)": first[0]}))
-    walk.through()
+    runner.on_command(submit, after=lambda output: first.extend(re.findall(r"^RunId: +(\S+)", output, re.MULTILINE)))
+    # Doctor reports an error, because the GPU in the container is only simulated.
+    runner.on_command("mlw doctor gpu -t my_dsvm", code=75)
+    runner.on_command("mlw ps", before=something_runs)
+    runner.on_command("mlw logs -f mnist-swift", until="tick")
+    runner.on_command(
+        "mlw cancel mnist-swift", after=lambda _: runner.replacements.update({"mnist-swift(?!-)": first[0]})
+    )
+    runner.run()
 
 
-@follows("README.md")
-def test_the_readme(walk, machine, engine, channel):
+@follows_page("README.md")
+def test_readme(runner, machine, engine, channel):
     host = machine(docker="yes", password="open sesame")
-    gpus_on(host, 1)
+    add_fake_gpus(host, 1)
     engine.stop()
     engine.start(False, True, "--add-runtime", "nvidia=runc")
     engine.docker("tag", engine.image, DEFAULT_IMAGE)
-    walk.words = {"SHA256:…": host.host_key_fingerprint, r"10\.0\.0\.7": host.address}
-    (attach_,) = (one.text for one in typed(page(walk.page)) if "computetarget attach" in one.text)
+    runner.replacements = {"SHA256:…": host.host_key_fingerprint, r"10\.0\.0\.7": host.address}
+    (attach_,) = (
+        command.text for command in typed_commands(page(runner.page)) if "computetarget attach" in command.text
+    )
     questions = (
         ("Trust this host key? [y/N]: ", "y"),
         (f"Password for ada@{host.address}:22:", "open sesame"),
     )
 
-    walk.at("mlw submit -c local train.py --lr 0.3", after=lambda _: depend(walk.place, channel))
-    walk.at(attach_, answers=questions)
-    walk.patience = 240
-    walk.through()
+    runner.on_command("mlw submit -c local train.py --lr 0.3", after=lambda _: depend(runner.place, channel))
+    runner.on_command(attach_, answers=questions)
+    runner.timeout = 240
+    runner.run()
 
 
-@follows("docs/how-to/gpus.md")
-def test_gpus(walk, machine):
+@follows_page("docs/how-to/gpus.md")
+def test_gpus(runner, machine):
     host = machine()
-    made = gpus_on(host, 1)
-    attached_by_page(walk, host)
-    use = f"import os, time\nos.environ['MLW_FAKE_GPUS'] = {str(made.state)!r}\n{USE_GPU}"
+    gpus = add_fake_gpus(host, 1)
+    attached_by_page(runner, host)
+    use = f"import os, time\nos.environ['MLW_FAKE_GPUS'] = {str(gpus.state)!r}\n{USE_GPU}"
 
     def scripts(_):
-        (walk.place / "check.py").write_text(use + "use_gpu(memory=3 << 30)\ntime.sleep(1.5)\n")
-        (walk.place / "hold.py").write_text(TRAIN)
+        (runner.place / "check.py").write_text(use + "use_gpu(memory=3 << 30)\ntime.sleep(1.5)\n")
+        (runner.place / "hold.py").write_text(TRAIN)
 
-    walk.at("cd demo", after=scripts)
-    (submit,) = (one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit"))
+    runner.on_command("cd demo", after=scripts)
+    (submit,) = (command.text for command in typed_commands(page(runner.page)) if command.text.startswith("mlw submit"))
     held = ("submit", "--detach", "-c", "my_dsvm", "--gpus", "1", "hold.py", "--wait")
-    walk.at(submit, before=lambda: hold(walk, held), when=("queued:", lambda: (host.home / "go").touch()))
-    walk.through()
+    runner.on_command(
+        submit, before=lambda: occupy_gpu(runner, held), when=("queued:", lambda: (host.home / "go").touch())
+    )
+    runner.run()
 
 
-@follows("docs/how-to/attach-by-key.md")
-def test_attach_by_key(walk, project, machine):
+@follows_page("docs/how-to/attach-by-key.md")
+def test_attach_by_key(runner, project, machine):
     host = machine(password="open sesame")
-    reach(walk.laptop, "gpu.lab.example", host)
-    walk.laptop.knows(host)
-    walk.words["SHA256:…"] = host.host_key_fingerprint
-    _, _, first, *_, changed, anew, gone, again = [one.text for one in typed(page(walk.page))]
+    add_ssh_alias(runner.laptop, "gpu.lab.example", host)
+    runner.laptop.trust_host_keys(host)
+    runner.replacements["SHA256:…"] = host.host_key_fingerprint
+    _, _, first, *_, changed, new_attach, gone, again = [command.text for command in typed_commands(page(runner.page))]
     detach = ("computetarget", "detach", "box")
 
     def set_up_anew():
         host.change_host_key()
-        walk.words["SHA256:…"] = host.host_key_fingerprint
+        runner.replacements["SHA256:…"] = host.host_key_fingerprint
 
     def cloned():
-        """As somebody else has it: the files are there, and the machine was never attached."""
-        walk.laptop.mlw(*first.split()[1:], cwd=project, check=True)
+        """Start as another user does: the files exist, but the machine was never attached."""
+        runner.laptop.mlw(*first.split()[1:], cwd=project, check=True)
         kept = {path: path.read_text() for path in (project / "aml_config").glob("box.*")}
-        walk.laptop.mlw(*detach, cwd=project, check=True)
+        runner.laptop.mlw(*detach, cwd=project, check=True)
         for path, text in kept.items():
             path.write_text(text)
 
     def by_password():
-        """So that there is a key that attach has installed."""
-        walk.laptop.mlw(*detach, cwd=project, check=True)
-        (walk.laptop.ssh_folder / "config").write_text(f"Host gpu.lab.example\n  HostName {host.address}\n")
+        """Attach with a password first, so that an installed key exists."""
+        runner.laptop.mlw(*detach, cwd=project, check=True)
+        (runner.laptop.ssh_folder / "config").write_text(f"Host gpu.lab.example\n  HostName {host.address}\n")
         named = ("--host-key", host.host_key_fingerprint, "--password-stdin")
-        walk.laptop.mlw(*first.split()[1:], *named, cwd=project, check=True, input="open sesame\n")
+        runner.laptop.mlw(*first.split()[1:], *named, cwd=project, check=True, input="open sesame\n")
 
     def cloned_by_the_owner_of_a_key():
-        reach(walk.laptop, "gpu.lab.example", host)
-        (walk.laptop.ssh_folder / "known_hosts").write_text(host.host_key)
+        add_ssh_alias(runner.laptop, "gpu.lab.example", host)
+        (runner.laptop.ssh_folder / "known_hosts").write_text(host.host_key)
         cloned()
 
-    walk.at(changed, before=set_up_anew)
-    walk.at(anew, before=by_password)
-    walk.at(again, before=cloned_by_the_owner_of_a_key)
-    walk.through()
-    assert "box" in walk.laptop.mlw("computetarget", "list", cwd=project).out
+    runner.on_command(changed, before=set_up_anew)
+    runner.on_command(new_attach, before=by_password)
+    runner.on_command(again, before=cloned_by_the_owner_of_a_key)
+    runner.run()
+    assert "box" in runner.laptop.mlw("computetarget", "list", cwd=project).out
 
 
-@follows("docs/how-to/jump-host.md")
-def test_jump_host(walk, project, machine):
+@follows_page("docs/how-to/jump-host.md")
+def test_jump_host(runner, project, machine):
     gate = machine()
     far = machine(jump=gate, docker="yes")
     config = f"Host *\n  IdentityFile {gate.key}\n  IdentityFile {far.key}\n"
-    walk.laptop.ssh_config(config)
-    walk.laptop.knows(gate, far)
-    walk.words = {r"10\.0\.0\.7": far.address, r"gate\.lab\.example": gate.address, ":2222": ""}
-    *_, by_option, by_alias = (one.text for one in typed(page(walk.page)))
+    runner.laptop.ssh_config(config)
+    runner.laptop.trust_host_keys(gate, far)
+    runner.replacements = {r"10\.0\.0\.7": far.address, r"gate\.lab\.example": gate.address, ":2222": ""}
+    *_, by_option, by_alias = (command.text for command in typed_commands(page(runner.page)))
 
     def alias(text):
-        walk.laptop.ssh_config(config + walk._here(text))
+        runner.laptop.ssh_config(config + runner._localized(text))
 
-    walk.put("Host gate", alias)
-    walk.at(by_alias, before=lambda: walk.laptop.mlw("computetarget", "detach", "my_dsvm", cwd=project, check=True))
-    walk.through()
+    runner.assign_file("Host gate", alias)
+    runner.on_command(
+        by_alias, before=lambda: runner.laptop.mlw("computetarget", "detach", "my_dsvm", cwd=project, check=True)
+    )
+    runner.run()
     assert "address: box" in (project / "aml_config" / "my_dsvm.compute").read_text()
 
 
-@follows("docs/how-to/private-registry.md")
-def test_private_registry(walk, project, machine, registry):
+@follows_page("docs/how-to/private-registry.md")
+def test_private_registry(runner, project, machine, registry):
     host = machine(docker="yes")
-    walk.laptop.has_keyring()
-    walk.words = {
+    runner.laptop.enable_keyring()
+    runner.replacements = {
         r"registry\.lab\.example:5000/team/cuda:12": registry.image,
         r"registry\.lab\.example:5000": registry.address,
         "ada-puller": registry.user,
     }
-    attached_by_page(walk, host, "remotedocker")
-    walk.put("type: remotedocker", "aml_config/my_dsvm.compute")
-    *_, keep, _ = (one.text for one in typed(page(walk.page)))
-    walk.at(keep, answers=(("Password", registry.password),))
-    walk.through()
+    attached_by_page(runner, host, "remotedocker")
+    runner.assign_file("type: remotedocker", "aml_config/my_dsvm.compute")
+    *_, keep, _ = (command.text for command in typed_commands(page(runner.page)))
+    runner.on_command(keep, answers=(("Password", registry.password),))
+    runner.run()
 
 
-@follows("docs/how-to/shared-data.md")
-def test_shared_data(walk, project, machine):
+@follows_page("docs/how-to/shared-data.md")
+def test_shared_data(runner, project, machine):
     host = machine(docker="yes")
     folders = {name: host.home / name for name in ("data", "scratch", "shared")}
     for folder in folders.values():
         folder.mkdir()
         os.chown(folder, host.uid, host.uid)
     (folders["data"] / "imagenet").mkdir()
-    walk.words = {r"/data/shared\b": str(folders["shared"]), r"/data/imagenet\b": f"{folders['data']}/imagenet"}
-    walk.words |= {r"(?<= )/data\b": str(folders["data"]), r"(?<= )/scratch\b": str(folders["scratch"])}
-    attached_by_page(walk, host, "remotedocker")
+    runner.replacements = {
+        r"/data/shared\b": str(folders["shared"]),
+        r"/data/imagenet\b": f"{folders['data']}/imagenet",
+    }
+    runner.replacements |= {r"(?<= )/data\b": str(folders["data"]), r"(?<= )/scratch\b": str(folders["scratch"])}
+    attached_by_page(runner, host, "remotedocker")
     compute = "aml_config/my_dsvm.compute"
-    walk.put("import os", lambda text: (project / "train.py").write_text(TRAIN + text))
-    walk.put("nativeSharedDirectory", compute)
-    walk.put("mounts:", compute)
-    *_, allow, forbid, fetch = (one.text for one in typed(page(walk.page)))
+    runner.assign_file("import os", lambda text: (project / "train.py").write_text(TRAIN + text))
+    runner.assign_file("nativeSharedDirectory", compute)
+    runner.assign_file("mounts:", compute)
+    *_, allow, forbid, fetch = (command.text for command in typed_commands(page(runner.page)))
 
     def run(*more):
-        done = walk.laptop.mlw("submit", "-c", "my_dsvm", *more, "train.py", cwd=project)
+        done = runner.laptop.mlw("submit", "-c", "my_dsvm", *more, "train.py", cwd=project)
         assert done.code == 0, done
         return done.run
 
     def all_three():
-        """With the page's script, its shared folder and its mounts."""
+        """Allow the shared folder and submit the page's script, which uses the shared folder and the mounts."""
         about = json.loads((project / "aml_config" / "project.json").read_text())
-        own = folders["shared"] / f"{about['Name']}-{about['Id'][:8]}"
-        walk.laptop.mlw("computetarget", "update", "my_dsvm", "--allow-mount", str(own), cwd=project, check=True)
+        project_folder = folders["shared"] / f"{about['Name']}-{about['Id'][:8]}"
+        runner.laptop.mlw(
+            "computetarget", "update", "my_dsvm", "--allow-mount", str(project_folder), cwd=project, check=True
+        )
         run()
-        assert [one.read_text() for one in folders["shared"].rglob("counts.txt")] == ["one more\n"]
+        assert [path.read_text() for path in folders["shared"].rglob("counts.txt")] == ["one more\n"]
 
     def left_there():
         config = project / "aml_config" / "my_dsvm.runconfig"
         merge(config, "FetchOutputs: none\n")
-        walk.words["RUN"] = run("--allow-mount", str(folders["scratch"]))
+        runner.replacements["RUN"] = run("--allow-mount", str(folders["scratch"]))
 
-    walk.at(allow, after=lambda _: all_three())
-    walk.at(fetch, before=left_there)
-    walk.through()
+    runner.on_command(allow, after=lambda _: all_three())
+    runner.on_command(fetch, before=left_there)
+    runner.run()
     assert (project / "results" / "model.ckpt").read_text() == "weights"
 
 
-@follows("docs/how-to/hugging-face-caches.md")
-def test_hugging_face_caches(walk, machine):
-    """The library is not needed: the page's script shows the folder that it would use."""
+@follows_page("docs/how-to/hugging-face-caches.md")
+def test_hugging_face_caches(runner, machine):
+    """The Hugging Face library is not needed: the page's script shows the folder that the library would use."""
     host = machine(docker="yes")
     cache = host.home / "huggingface"
     cache.mkdir()
     os.chown(cache, host.uid, host.uid)
-    walk.words = {"/data/huggingface": str(cache)}
-    attached_by_page(walk, host, "remotedocker")
-    walk.laptop.env["HF_TOKEN"] = "canary-word"
-    walk.put("import os\n\nos.environ.setdefault", None)
-    walk.through()
+    runner.replacements = {"/data/huggingface": str(cache)}
+    attached_by_page(runner, host, "remotedocker")
+    runner.laptop.env["HF_TOKEN"] = "canary-word"
+    runner.assign_file("import os\n\nos.environ.setdefault", None)
+    runner.run()
 
 
-@follows("docs/how-to/wandb.md")
-def test_wandb(walk, machine):
-    """With a stand-in for the package: it has no server here."""
-    attached_by_page(walk, machine(docker="yes"), "remotedocker")
-    walk.laptop.env["WANDB_API_KEY"] = "canary-word"
-    walk.put("dependencies:", lambda _: (walk.place / "wandb.py").write_text(WANDB))
-    walk.through()
-    (record,) = (walk.place / "results" / "wandb").glob("offline-run-*/run.json")
-    newest = walk.laptop.runs()[0]
+@follows_page("docs/how-to/wandb.md")
+def test_wandb(runner, machine):
+    """A stub replaces the wandb package, because its server is not available."""
+    attached_by_page(runner, machine(docker="yes"), "remotedocker")
+    runner.laptop.env["WANDB_API_KEY"] = "canary-word"
+    runner.assign_file("dependencies:", lambda _: (runner.place / "wandb.py").write_text(WANDB))
+    runner.run()
+    (record,) = (runner.place / "results" / "wandb").glob("offline-run-*/run.json")
+    newest = runner.laptop.runs()[0]
     assert json.loads(record.read_text()) == {"id": newest["run_id"], "project": "demo", "steps": 10, "key": False}
     assert newest["loss"] == pytest.approx(0.1)
 
 
-# Writes where the real one does in offline mode.
+# Writes to the same folder as the real package in offline mode.
 WANDB = """
 import json, os
 
@@ -380,136 +402,142 @@ def init(**about):
 """
 
 
-@follows("docs/how-to/move-history.md")
-def test_move_history(walk):
-    """The new machine is this one, with an empty data folder and the project elsewhere."""
-    project = walk.place = walk.laptop.project("demo", train=TRAIN)
-    done = walk.laptop.mlw("submit", "-c", "local", "train.py", cwd=project, check=True)
-    walk.laptop.mlw("history", "tag", done.run, "--add", "keep", cwd=project, check=True)
-    _, unpack = (one.text for one in typed(page(walk.page)) if "tar " in one.text)
+@follows_page("docs/how-to/move-history.md")
+def test_move_history(runner):
+    """The new machine is this one, with an empty data folder and the project in another place."""
+    project = runner.place = runner.laptop.project("demo", train=TRAIN)
+    done = runner.laptop.mlw("submit", "-c", "local", "train.py", cwd=project, check=True)
+    runner.laptop.mlw("history", "tag", done.run, "--add", "keep", cwd=project, check=True)
+    _, unpack = (command.text for command in typed_commands(page(runner.page)) if "tar " in command.text)
 
     def new_machine():
-        walk.laptop.store.rename(walk.laptop.home / "old-store")
-        walk.place = project.rename(project.with_name("moved"))
+        runner.laptop.store.rename(runner.laptop.home / "old-store")
+        runner.place = project.rename(project.with_name("moved"))
 
-    walk.at(unpack, before=new_machine)
-    walk.through()
-    (moved,) = walk.laptop.runs()
+    runner.on_command(unpack, before=new_machine)
+    runner.run()
+    (moved,) = runner.laptop.runs()
     assert (moved["run_id"], moved["tags"], moved["status"]) == (done.run, ["keep"], "Completed")
-    restore = ("project", "restore", "--run-id", done.run, "--path", str(walk.laptop.home / "restored"))
-    walk.laptop.mlw(*restore, cwd=walk.place, check=True)
-    assert list((walk.laptop.home / "restored").rglob("train.py"))
-    walk.laptop.mlw("submit", "-c", "local", "train.py", cwd=walk.place, check=True)
+    restore = ("project", "restore", "--run-id", done.run, "--path", str(runner.laptop.home / "restored"))
+    runner.laptop.mlw(*restore, cwd=runner.place, check=True)
+    assert list((runner.laptop.home / "restored").rglob("train.py"))
+    runner.laptop.mlw("submit", "-c", "local", "train.py", cwd=runner.place, check=True)
 
 
-@follows("docs/how-to/upgrade-uninstall.md")
-def test_upgrade_and_uninstall(walk, machine):
+@follows_page("docs/how-to/upgrade-uninstall.md")
+def test_upgrade_and_uninstall(runner, machine):
     host = machine()
-    reach(walk.laptop, host.address, host)
-    walk.laptop.knows(host)
-    project = walk.place = walk.laptop.project("demo", train=TRAIN)
+    add_ssh_alias(runner.laptop, host.address, host)
+    runner.laptop.trust_host_keys(host)
+    project = runner.place = runner.laptop.project("demo", train=TRAIN)
     where = ("--address", host.address, "--username", host.user)
-    walk.laptop.mlw("computetarget", "attach", "remote", "--name", "my_dsvm", *where, cwd=project, check=True)
-    walk.laptop.mlw("submit", "-c", "my_dsvm", "train.py", cwd=project, check=True)
-    (walk.laptop.home / "mlw").mkdir()
-    walk.at("mlw doctor", code=(0, 1))  # as this machine is
-    walk.at("mlw computetarget detach my_dsvm --purge", answers=(("[y/N]:", "y"),))
-    walk.through()
-    assert not (host.home / ".mlw").exists() and not walk.laptop.store.exists()
-    assert not (walk.laptop.home / "mlw").exists() and "<html" in (project / "history.html").read_text()
+    runner.laptop.mlw("computetarget", "attach", "remote", "--name", "my_dsvm", *where, cwd=project, check=True)
+    runner.laptop.mlw("submit", "-c", "my_dsvm", "train.py", cwd=project, check=True)
+    (runner.laptop.home / "mlw").mkdir()
+    runner.on_command("mlw doctor", code=(0, 1))  # the result depends on this machine
+    runner.on_command("mlw computetarget detach my_dsvm --purge", answers=(("[y/N]:", "y"),))
+    runner.run()
+    assert not (host.home / ".mlw").exists() and not runner.laptop.store.exists()
+    assert not (runner.laptop.home / "mlw").exists() and "<html" in (project / "history.html").read_text()
 
 
-@follows("docs/how-to/offline-target.md")
-def test_offline_target(walk, project, machine, channel, engine):
-    host = machine(docker="yes")  # it has no way to the internet
+@follows_page("docs/how-to/offline-target.md")
+def test_offline_target(runner, project, machine, channel, engine):
+    host = machine(docker="yes")  # the machine has no internet access
     depend(project, channel)
     (project / "train.py").write_text("import hello, sys\nprint('in', sys.prefix)\n")
-    reach(walk.laptop, "box", host)
-    walk.laptop.uses(engine)
-    ssh = walk.laptop.home / "bin" / "ssh"  # OpenSSH does not look for its files where HOME says
+    add_ssh_alias(runner.laptop, "box", host)
+    runner.laptop.use_engine(engine)
+    ssh = runner.laptop.home / "bin" / "ssh"  # OpenSSH ignores HOME when it looks for its files
     ssh.parent.mkdir()
-    ssh.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F "{walk.laptop.home}/.ssh/config" "$@"\n')
+    ssh.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F "{runner.laptop.home}/.ssh/config" "$@"\n')
     ssh.chmod(0o755)
-    walk.laptop.env["PATH"] = f"{ssh.parent}:{walk.laptop.env['PATH']}"
-    walk.laptop.knows(host)
-    walk.words["my-image:1"] = engine.image
-    walk.through()
+    runner.laptop.env["PATH"] = f"{ssh.parent}:{runner.laptop.env['PATH']}"
+    runner.laptop.trust_host_keys(host)
+    runner.replacements["my-image:1"] = engine.image
+    runner.run()
 
 
-@follows("docs/how-to/metrics.md")
-def test_metrics(walk):
-    """From an empty folder, with the page's own scripts."""
-    first, second = (one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit"))
+@follows_page("docs/how-to/metrics.md")
+def test_metrics(runner):
+    """The page creates the project and shows both of its scripts, so the test prepares nothing."""
+    first, second = (
+        command.text for command in typed_commands(page(runner.page)) if command.text.startswith("mlw submit")
+    )
 
     def remember(name):
-        return lambda said: walk.words.update({f"{name}(?!-)": re.findall(r"^RunId: +(\S+)", said, re.MULTILINE)[0]})
+        return lambda output: runner.replacements.update(
+            {f"{name}(?!-)": re.findall(r"^RunId: +(\S+)", output, re.MULTILINE)[0]}
+        )
 
     def analyzed(text):
-        (walk.place / "analyze.py").write_text(walk._here(text))
-        code, printed = walk.shell(f"{sys.executable} analyze.py")
+        (runner.place / "analyze.py").write_text(runner._localized(text))
+        code, printed = runner.shell(f"{sys.executable} analyze.py")
         assert code == 0 and "demo-" in printed, printed
 
-    walk.at(first, after=remember("demo-swift"))
-    walk.at(second, after=remember("demo-brave"))
-    walk.put("# analyze.py", analyzed)
-    walk.through()
-    assert "<html" in (walk.place / "report.html").read_text()
+    runner.on_command(first, after=remember("demo-swift"))
+    runner.on_command(second, after=remember("demo-brave"))
+    runner.assign_file("# analyze.py", analyzed)
+    runner.run()
+    assert "<html" in (runner.place / "report.html").read_text()
 
 
-@follows("docs/how-to/sweeps.md")
-def test_sweeps(walk, machine):
-    """From an empty folder, with the sample's own script."""
+@follows_page("docs/how-to/sweeps.md")
+def test_sweeps(runner, machine):
+    """The page creates the project and uses the ``train.py`` of a new project."""
     host = machine()
-    gpus_on(host, 2)
-    attached_by_page(walk, host)
-    runs = [one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit")]
+    add_fake_gpus(host, 2)
+    attached_by_page(runner, host)
+    runs = [command.text for command in typed_commands(page(runner.page)) if command.text.startswith("mlw submit")]
 
     def remember(printed):
-        found = re.findall(r"^[* ].*?(demo-[a-z]+-[a-z]+-\w+)$", printed, re.MULTILINE)
-        walk.words |= {"demo-steady(?!-)": found[0], "demo-neat(?!-)": found[1]}
-        walk.words["demo-smart-larch(?!-)"] = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[0]
+        runs_found = re.findall(r"^[* ].*?(demo-[a-z]+-[a-z]+-\w+)$", printed, re.MULTILINE)
+        runner.replacements |= {"demo-steady(?!-)": runs_found[0], "demo-neat(?!-)": runs_found[1]}
+        runner.replacements["demo-smart-larch(?!-)"] = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[0]
 
-    walk.at(runs[0], after=remember)
-    walk.patience = 240
-    walk.through()
+    runner.on_command(runs[0], after=remember)
+    runner.timeout = 240
+    runner.run()
 
 
-@follows("docs/how-to/team.md")
-def test_team(walk, project, machine):
+@follows_page("docs/how-to/team.md")
+def test_team(runner, project, machine):
     host = machine()
-    gpus_on(host, 1)
-    attached_by_page(walk, host)
-    (submit,) = (one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit"))
+    add_fake_gpus(host, 1)
+    attached_by_page(runner, host)
+    (submit,) = (command.text for command in typed_commands(page(runner.page)) if command.text.startswith("mlw submit"))
     held = ("submit", "--detach", "-c", "my_dsvm", "--gpus", "1", "train.py", "--wait")
-    walk.at(submit, before=lambda: hold(walk, held), when=("queued:", lambda: (host.home / "go").touch()))
-    walk.at("mlw gpus -t my_dsvm --watch", until="NVIDIA driver")
-    walk.at("mlw computetarget detach my_dsvm --purge", answers=(("[y/N]:", "y"),))
-    walk.through()
+    runner.on_command(
+        submit, before=lambda: occupy_gpu(runner, held), when=("queued:", lambda: (host.home / "go").touch())
+    )
+    runner.on_command("mlw gpus -t my_dsvm --watch", until="NVIDIA driver")
+    runner.on_command("mlw computetarget detach my_dsvm --purge", answers=(("[y/N]:", "y"),))
+    runner.run()
     assert "<html" in (project / "report.html").read_text()
 
 
-def hold(walk, words):
-    """Somebody has the GPU."""
-    done = walk.laptop.mlw(*words, cwd=walk.place, check=True)
-    wait_until(lambda: walk.laptop.info(done.run, walk.place)["status"] == "Running", "the first run has the GPU")
+def occupy_gpu(runner, message):
+    """Submit a run with these arguments and wait until it has the GPU."""
+    done = runner.laptop.mlw(*message, cwd=runner.place, check=True)
+    wait_until(lambda: runner.laptop.info(done.run, runner.place)["status"] == "Running", "the first run has the GPU")
 
 
-@follows("docs/how-to/ci.md")
-def test_ci(walk, project, machine):
+@follows_page("docs/how-to/ci.md")
+def test_ci(runner, project, machine):
     host = machine()
-    attached_by_page(walk, host)
-    walk.laptop.env |= {"KEY_FILE": str(host.key), "CI_PIPELINE_ID": "17", "HF_TOKEN": "canary"}
-    walk.laptop.env["GPU_HOST"] = host.address
-    walk.words["SHA256:…"] = host.host_key_fingerprint
-    walk.through()
+    attached_by_page(runner, host)
+    runner.laptop.env |= {"KEY_FILE": str(host.key), "CI_PIPELINE_ID": "17", "HF_TOKEN": "canary"}
+    runner.laptop.env["GPU_HOST"] = host.address
+    runner.replacements["SHA256:…"] = host.host_key_fingerprint
+    runner.run()
     assert '"Completed"' in (project / "result.json").read_text()
     assert (project / "artifacts" / "model.ckpt").exists() and (project / "report.html").exists()
 
 
-@follows("docs/how-to/from-azure-ml-workbench.md")
-def test_from_azure_ml_workbench(walk):
-    """A folder as the original left it."""
-    folder = walk.laptop.home / "old"
+@follows_page("docs/how-to/from-azure-ml-workbench.md")
+def test_from_azure_ml_workbench(runner):
+    """Start with a folder as the original left it."""
+    folder = runner.laptop.home / "old"
     (folder / "aml_config").mkdir(parents=True)
     (folder / "aml_config" / "local.compute").write_text("type: local\n")
     old = 'ArgumentVector:\n  - "$file"\nTarget: local\nFramework: Python\nPrepareEnvironment: false\n'
@@ -520,26 +548,26 @@ def test_from_azure_ml_workbench(walk):
     (folder / "train.py").write_text(
         "from azureml.logging import get_azureml_logger\nget_azureml_logger().log('accuracy', 0.5)\n"
     )
-    walk.place = folder
-    walk.through()
-    assert [one["accuracy"] for one in walk.laptop.runs()] == [0.5]
+    runner.place = folder
+    runner.run()
+    assert [run["accuracy"] for run in runner.laptop.runs()] == [0.5]
 
 
-@follows("docs/how-to/from-mlflow-run.md")
-def test_from_mlflow_run(walk, channel):
-    folder = walk.laptop.home / "my-project"
+@follows_page("docs/how-to/from-mlflow-run.md")
+def test_from_mlflow_run(runner, channel):
+    folder = runner.laptop.home / "my-project"
     folder.mkdir()
     (folder / "train.py").write_text(TRAIN)
     (folder / "MLproject").write_text("name: mine\n")
-    project_wants(folder / "conda.yaml", channel)
-    walk.put("userManagedEnvironment", "aml_config/local.compute")
-    walk.through()
-    assert sorted(one["alpha"] for one in walk.laptop.runs()) == [0.1, 0.5]
-    assert all(one["environment"]["kind"] != "target" for one in map(walk.laptop.info, ids(walk)))
+    write_test_environment(folder / "conda.yaml", channel)
+    runner.assign_file("userManagedEnvironment", "aml_config/local.compute")
+    runner.run()
+    assert sorted(run["alpha"] for run in runner.laptop.runs()) == [0.1, 0.5]
+    assert all(run["environment"]["kind"] != "target" for run in map(runner.laptop.info, ids(runner)))
 
 
-def project_wants(path: Path, channel) -> None:
-    """An environment of the tests' own channel."""
+def write_test_environment(path: Path, channel) -> None:
+    """Write an environment file that uses the tests' own channel."""
     scratch = path.parent / "scratch"
     (scratch / "aml_config").mkdir(parents=True)
     depend(scratch, channel)
@@ -547,46 +575,48 @@ def project_wants(path: Path, channel) -> None:
     shutil.rmtree(scratch)
 
 
-def ids(walk) -> list[str]:
-    return [str(one["run_id"]) for one in walk.laptop.runs()]
+def ids(runner) -> list[str]:
+    return [str(run["run_id"]) for run in runner.laptop.runs()]
 
 
-@follows("docs/how-to/from-skypilot-dstack.md")
-def test_from_skypilot(walk, project, machine):
+@follows_page("docs/how-to/from-skypilot-dstack.md")
+def test_from_skypilot(runner, project, machine):
     host = machine()
-    reach(walk.laptop, "my-cluster", host)
-    walk.laptop.knows(host)
-    walk.through()
+    add_ssh_alias(runner.laptop, "my-cluster", host)
+    runner.laptop.trust_host_keys(host)
+    runner.run()
 
 
 @pytest.fixture(scope="module")
 def tracking(tmp_path_factory):
-    """A real MLflow server, and the Python that has MLflow."""
+    """A real MLflow server and a Python with MLflow."""
     place = tmp_path_factory.mktemp("tracking")
-    python = make(place / "env", "mlflow>=3")
-    with serving_mlflow(python, place) as address:
+    python = create_environment(place / "env", "mlflow>=3")
+    with mlflow_server(python, place) as address:
         yield address, python
 
 
-@follows("docs/how-to/mlflow.md")
+@follows_page("docs/how-to/mlflow.md")
 @pytest.mark.timeout(600)
-def test_mlflow(walk, project, tracking):
+def test_mlflow(runner, project, tracking):
     address, python = tracking
     compute = project / "aml_config" / "local.compute"
     merge(compute, f"pythonLocation: {python}\n")
-    walk.words = {r"http://tracking\.lab:5000": address}
-    walk.laptop.env["MLFLOW_TRACKING_TOKEN"] = "canary"
-    (client,) = (one.text for one in typed(page(walk.page)) if "--env MLFLOW_TRACKING_URI" in one.text)
+    runner.replacements = {r"http://tracking\.lab:5000": address}
+    runner.laptop.env["MLFLOW_TRACKING_TOKEN"] = "canary"
+    (client,) = (
+        command.text for command in typed_commands(page(runner.page)) if "--env MLFLOW_TRACKING_URI" in command.text
+    )
 
     def with_mlflow(text):
         (project / "train.py").write_text(text)
 
     def recorded(printed):
-        """With nothing to configure; it is the run that the exports name."""
+        """Check the metric and the parameter of the run, and use its ID in the page's exports."""
         run = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[0]
-        record = walk.laptop.info(run)
+        record = runner.laptop.info(run)
         assert (record["loss"], record["params"]["lr"]) == (0.3, "0.1"), record
-        walk.words["demo-swift"] = run
+        runner.replacements["demo-swift"] = run
 
     def on_that_server(_):
         (project / "train.py").write_text(TRAIN)
@@ -597,128 +627,131 @@ def test_mlflow(walk, project, tracking):
         with urllib.request.urlopen(question, timeout=60) as answer:
             assert len(json.load(answer)["runs"]) == 1
 
-    walk.put("dependencies:", None)  # the Python of the tests has MLflow
-    walk.put("userManagedEnvironment: false", None)
-    walk.put("import mlflow", with_mlflow)
-    walk.at("mlw submit -c local train.py", after=recorded)
-    walk.patience = 300
-    walk.at(client, after=on_that_server)
-    walk.through()
+    runner.assign_file("dependencies:", None)  # the Python of the tests has MLflow
+    runner.assign_file("userManagedEnvironment: false", None)
+    runner.assign_file("import mlflow", with_mlflow)
+    runner.on_command("mlw submit -c local train.py", after=recorded)
+    runner.timeout = 300
+    runner.on_command(client, after=on_that_server)
+    runner.run()
 
 
-@follows("docs/how-to/spark.md")
+@follows_page("docs/how-to/spark.md")
 @pytest.mark.timeout(900)
-def test_spark(walk, module_machine, spark_cluster_in):
-    """The sample's packages are those of the tests' own Spark, and it gets less data."""
+def test_spark(runner, module_machine, spark_cluster_in):
+    """The sample runs with the Python of the tests' own Spark, and with less data."""
     host = module_machine()
     cluster = spark_cluster_in(host)
     python = cluster.spark.python
     install(python, "numpy>=1.24")
-    reach(walk.laptop, "edge", host)
-    walk.laptop.knows(host)
-    walk.laptop.env |= {"JAVA_HOME": str(cluster.spark.java), "STORE_KEY": "canary-word"}
-    walk.laptop.env["SPARK_LOCAL_IP"] = host.switch.place.address(1)  # where executors find the driver
-    walk.words = {"spark://host:7077": cluster.url, r"(?<=sweep\.py)( --rows 8000000)?$": " --rows 4000"}
-    walk.not_shown = ("400,000 rows in 8 shards",)
-    every = [one.text for one in typed(page(walk.page))]
-    here, edge, _ = (one for one in every if "attach cluster" in one)
+    add_ssh_alias(runner.laptop, "edge", host)
+    runner.laptop.trust_host_keys(host)
+    runner.laptop.env |= {"JAVA_HOME": str(cluster.spark.java), "STORE_KEY": "canary-word"}
+    runner.laptop.env["SPARK_LOCAL_IP"] = host.switch.sandbox.address(1)  # the driver's address for executors
+    runner.replacements = {"spark://host:7077": cluster.url, r"(?<=sweep\.py)( --rows 8000000)?$": " --rows 4000"}
+    runner.not_shown = ("400,000 rows in 8 shards",)
+    every = [command.text for command in typed_commands(page(runner.page))]
+    local, edge, _ = (command for command in every if "attach cluster" in command)
 
     def with_that_python(name):
         return lambda _: merge(
-            walk.place / "aml_config" / f"{name}.compute", f"userManagedEnvironment: true\npythonLocation: {python}\n"
+            runner.place / "aml_config" / f"{name}.compute", f"userManagedEnvironment: true\npythonLocation: {python}\n"
         )
 
     def secret(text):
-        path = walk.place / "aml_config" / "spark_dependencies.yml"
+        path = runner.place / "aml_config" / "spark_dependencies.yml"
         assert text.startswith("configuration:\n") and "\nconfiguration:\n" in path.read_text()
         path.write_text(path.read_text().replace("\nconfiguration:\n", f"\n{text}"))
 
     def lighter_java(_):
-        path = walk.place / "aml_config" / "spark_dependencies.yml"
-        options = "".join(f"  spark.{one}.extraJavaOptions: {QUICK}\n" for one in ("driver", "executor"))
-        options += "  spark.cores.max: 1\n"  # one executor
+        path = runner.place / "aml_config" / "spark_dependencies.yml"
+        options = "".join(f"  spark.{role}.extraJavaOptions: {QUICK}\n" for role in ("driver", "executor"))
+        options += "  spark.cores.max: 1\n"  # starts only one executor
         path.write_text(path.read_text().replace("\nconfiguration:\n", f"\nconfiguration:\n{options}"))
         with_that_python("local")(_)
 
-    walk.at("cd sweep", after=lighter_java)
-    walk.at(here, after=with_that_python("my_cluster"))
-    walk.at(
+    runner.on_command("cd sweep", after=lighter_java)
+    runner.on_command(local, after=with_that_python("my_cluster"))
+    runner.on_command(
         edge,
-        before=lambda: walk.laptop.mlw("computetarget", "detach", "my_cluster", cwd=walk.place, check=True),
+        before=lambda: runner.laptop.mlw("computetarget", "detach", "my_cluster", cwd=runner.place, check=True),
         after=with_that_python("my_cluster"),
     )
-    walk.put("version: 2", None)  # a repository of packages that nobody has
-    walk.put("configuration:\n  spark.executor.resource", None)
-    walk.put("configuration:\n  spark.hadoop", secret)
-    walk.through()
-    assert {one["status"] for one in walk.laptop.runs()} == {"Completed"}
+    runner.assign_file("version: 2", None)  # the file names a package repository that does not exist
+    runner.assign_file("configuration:\n  spark.executor.resource", None)
+    runner.assign_file("configuration:\n  spark.hadoop", secret)
+    runner.run()
+    assert {command["status"] for command in runner.laptop.runs()} == {"Completed"}
     assert sorted(cluster.completed().values()) == ["FINISHED"] * 3
 
 
-@follows("docs/tutorial/samples.md")
-def test_samples(walk):
-    walk.through()
-    names = [one.name for one in samples()]
-    listed = typed(page(walk.page))[0].shown[1:]
+@follows_page("docs/tutorial/samples.md")
+def test_samples(runner):
+    runner.run()
+    names = [sample.name for sample in load_samples()]
+    listed = typed_commands(page(runner.page))[0].shown[1:]
     assert [line.split()[0] for line in listed] == names
-    assert all(f"`{name}`" in page(walk.page) for name in names), "each has a line that says what it is good for"
+    assert all(f"`{name}`" in page(runner.page) for name in names), "each has a line that says what it is good for"
 
 
-def newcomer(walk) -> None:
-    """In the source, with no environment of ours and no mlw on PATH."""
-    walk.place = ROOT
-    without = [one for one in walk.laptop.env["PATH"].split(":") if not (Path(one) / "mlw").exists()]
-    walk.laptop.env |= {"PATH": ":".join(without), "PIP_CACHE_DIR": os.path.expanduser("~/.cache/pip")}
-    walk.patience = 240
+def start_without_mlw(runner) -> None:
+    """Start in the source tree, without a virtual environment and without mlw on PATH."""
+    runner.place = ROOT
+    without = [folder for folder in runner.laptop.env["PATH"].split(":") if not (Path(folder) / "mlw").exists()]
+    runner.laptop.env |= {"PATH": ":".join(without), "PIP_CACHE_DIR": os.path.expanduser("~/.cache/pip")}
+    runner.timeout = 240
 
 
-@follows("docs/index.md")
-def test_the_first_minute(walk):
-    newcomer(walk)
-    install, create, *_ = (one.text for one in typed(page(walk.page)))
-    walk.at(install, after=lambda _: setattr(walk, "place", walk.laptop.home))
-    walk.through()
-    assert (walk.laptop.home / "mlw" / "bin" / "mlw").exists()
+@follows_page("docs/index.md")
+def test_index_page(runner):
+    start_without_mlw(runner)
+    install, create, *_ = (command.text for command in typed_commands(page(runner.page)))
+    runner.on_command(install, after=lambda _: setattr(runner, "place", runner.laptop.home))
+    runner.run()
+    assert (runner.laptop.home / "mlw" / "bin" / "mlw").exists()
     assert not (ROOT / "build" / "lib").exists(), "nothing is left in the source"
 
 
-@follows("docs/how-to/plugins.md")
-def test_plugins(walk, tmp_path):
-    """The plugins are those that the page shows, installed where mlw is, in a throw-away home."""
-    newcomer(walk)
-    make(walk.laptop.home / "mlw", "pip", str(build_wheel(tmp_path / "wheel")))  # as test_the_first_minute, but quickly
-    walk.shell('export PATH="$PATH:$HOME/mlw/bin"')
-    walk.place = walk.laptop.home
-    dry, submit = (one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit"))
+@follows_page("docs/how-to/plugins.md")
+def test_plugins(runner, tmp_path):
+    """The plugins are those that the page shows, installed next to mlw, in a temporary home."""
+    start_without_mlw(runner)
+    # Install mlw as test_index_page does, but faster.
+    create_environment(runner.laptop.home / "mlw", "pip", str(build_wheel(tmp_path / "wheel")))
+    runner.shell('export PATH="$PATH:$HOME/mlw/bin"')
+    runner.place = runner.laptop.home
+    dry, submit = (
+        command.text for command in typed_commands(page(runner.page)) if command.text.startswith("mlw submit")
+    )
 
     def plugin(text):
         name = re.search('^name = "(.*)"$', text, re.MULTILINE)[1]
-        (walk.place / name / "pyproject.toml").write_text(text)
+        (runner.place / name / "pyproject.toml").write_text(text)
 
     def profiled(printed):
         assert '"cProfile"' in printed and '"train.py"' in printed, printed
 
     def left(printed):
         (run,) = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[:1]
-        files = walk.laptop.folder(run) / "work" / "outputs"
+        files = runner.laptop.folder(run) / "work" / "outputs"
         assert (files / "profile.pstats").stat().st_size > 0
 
     def tested(text):
-        (walk.place / "test_it.py").write_text(text)
-        code, printed = walk.shell("~/mlw/bin/python test_it.py")
+        (runner.place / "test_it.py").write_text(text)
+        code, printed = runner.shell("~/mlw/bin/python test_it.py")
         assert code == 0, printed
 
-    walk.put("[build-system]", plugin)
-    walk.put("from mlworkbench import Entry", tested)
-    walk.put("from mlworkbench.config.key import Key", tested)
-    walk.at(dry, after=profiled)
-    walk.at(submit, after=left)
-    walk.through()
-    assert "Framework: Profiled" in (walk.place / "aml_config" / "profiled.runconfig").read_text()
+    runner.assign_file("[build-system]", plugin)
+    runner.assign_file("from mlworkbench import Entry", tested)
+    runner.assign_file("from mlworkbench.config.key import Key", tested)
+    runner.on_command(dry, after=profiled)
+    runner.on_command(submit, after=left)
+    runner.run()
+    assert "Framework: Profiled" in (runner.place / "aml_config" / "profiled.runconfig").read_text()
 
 
 def test_every_page_is_followed(request):
-    """None is named that is not there. Of other pages each command is run for itself."""
-    followed = [one.follows for one in vars(request.module).values() if hasattr(one, "follows")]
-    assert sorted(followed) == sorted(WALKED)
-    assert {*WALKED, *FOLLOWED_ELSEWHERE} <= {one for one in pages() if typed(page(one))}
+    """Every page in FOLLOWED_PAGES has one test, and every listed page contains commands."""
+    followed = [value.follows for value in vars(request.module).values() if hasattr(value, "follows")]
+    assert sorted(followed) == sorted(FOLLOWED_PAGES)
+    assert {*FOLLOWED_PAGES, *PAGES_WITH_OWN_TESTS} <= {value for value in pages() if typed_commands(page(value))}

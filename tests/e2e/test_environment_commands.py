@@ -1,4 +1,4 @@
-"""`mlw environment list|show|remove`, here and on a machine elsewhere; and what `clean` does with environments."""
+"""`mlw environment list|show|remove`, locally and on a remote machine, and how `clean` treats environments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.remote.environments.environment import discard, environments, hold, touch, unprotect, use_of
+from mlworkbench.remote.environments.environment_state import (
+    discard,
+    hold_environment_lock,
+    list_environments,
+    mark_used,
+    unprotect,
+    use_lock_path,
+)
 from mlworkbench.remote.shared.layout import Root
-from tests.e2e.attaching import SECRET, attached, new_project
+from tests.e2e.attach_helpers import SECRET, attach_target, new_project
 from tests.machines.network import wait_until
-from tests.supervisor.building import VERSION, Yard, make_toolbox
+from tests.supervisor.environment_builder import VERSION, EnvironmentBuilder, make_toolbox
 
 SLEEP = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 FILES = {"greet": {"greet.py": "print('hello')\n"}, "bulk": {"bulk.py": "data = '" + "x" * 400_000 + "'\n"}}
@@ -28,33 +35,33 @@ def toolbox(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def build_in(tmp_path_factory, toolbox):
-    """build_in(folder, [packages]) → lock of an environment that was built there by the real builder."""
-    yard = Yard(tmp_path_factory.mktemp("yard"), toolbox)
+    """Return build_in(folder, [packages]), which builds an environment with the real builder and returns its lock."""
+    builder = EnvironmentBuilder(tmp_path_factory.mktemp("builder"), toolbox)
     wheels = {}
-    made = []
+    builders = []
 
     def build(folder, names, python=None):
-        yard.root = folder
+        builder.root = folder
         folder.mkdir(mode=0o700, exist_ok=True)
         if not (folder / "tools").exists():
             (folder / "tools").symlink_to(toolbox / "tools")
         for name in names:
-            wheels[name] = wheels.get(name) or yard.wheel(name, FILES[name])
+            wheels[name] = wheels.get(name) or builder.wheel(name, FILES[name])
         given = {"source": "host", "path": python, "version": _version(python)} if python else {}
-        lock = yard.lock([wheels[name] for name in names], **given)
-        code, said = yard.build(lock)
-        assert code == 0, said
-        made.append(yard.prefix(lock))
+        lock = builder.lock([wheels[name] for name in names], **given)
+        code, output = builder.build(lock)
+        assert code == 0, output
+        builders.append(builder.prefix(lock))
         return lock
 
     yield build
-    for prefix in made:
+    for prefix in builders:
         discard(str(prefix))
 
 
 def _version(python):
-    words = [python, "-c", "import platform; print(platform.python_version())"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    command = [python, "-c", "import platform; print(platform.python_version())"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def rows(done):
@@ -62,23 +69,23 @@ def rows(done):
     return json.loads(done.out)
 
 
-def use(folder, lock, run):
-    """As the supervisor of a run does, which then dies."""
-    os.close(hold(Root(str(folder)), lock, run))
+def mark_environment_used(folder, lock, run):
+    """Mark the environment as used by a run whose supervisor then dies."""
+    os.close(hold_environment_lock(Root(str(folder)), lock, run))
 
 
-def begun(someone, project, name):
+def start_long_run(user, project, name):
     (project / "long.py").write_text(SLEEP)
-    done = someone.mlw("submit", "--detach", "-c", name, "long.py", cwd=project)
+    done = user.mlw("submit", "--detach", "-c", name, "long.py", cwd=project)
     assert done.code == 0, done
-    wait_until(lambda: "begun" in someone.mlw("logs", done.run, cwd=project).out, "the start")
+    wait_until(lambda: "begun" in user.mlw("logs", done.run, cwd=project).out, "the start")
     return done.run
 
 
-# -- here ----------------------------------------------------------------------------------------------
+# -- local ---------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_there_yet(user):
+def test_commands_without_environments(user):
     done = user.mlw("environment", "list")
     assert (done.code, done.out) == (0, "") and "no environments" in done.err
     assert rows(user.mlw("environment", "list", "-o", "json")) == []
@@ -89,19 +96,24 @@ def test_nothing_is_there_yet(user):
     assert user.mlw("environment", "remove", "--unused", "--caches", "-y").code == 0
 
 
-def test_list_and_show_say_all(user, build_in):
+def test_list_and_show_are_complete(user, build_in):
     first, second = build_in(user.store, ["greet", "bulk"]), build_in(user.store, ["bulk"])
-    use(user.store, first, "demo-swift-otter-7k2q")
-    found = {row["digest"]: row for row in rows(user.mlw("environment", "list", "-o", "json"))}
-    assert set(found) == {first["digest"], second["digest"]}
-    one = found[first["digest"]]
-    assert (one["python"], one["packages"], one["runs"], one["state"]) == (VERSION, 2, 1, "ready")
-    assert one["bytes"] > 400_000 > one["own_bytes"] > 0, "the other one has the bulk too"
-    assert one["last_used_utc"] >= one["built_utc"]
+    mark_environment_used(user.store, first, "demo-swift-otter-7k2q")
+    environments = {row["digest"]: row for row in rows(user.mlw("environment", "list", "-o", "json"))}
+    assert set(environments) == {first["digest"], second["digest"]}
+    environment = environments[first["digest"]]
+    assert (environment["python"], environment["packages"], environment["runs"], environment["state"]) == (
+        VERSION,
+        2,
+        1,
+        "ready",
+    )
+    assert environment["bytes"] > 400_000 > environment["own_bytes"] > 0, "the other one has the bulk too"
+    assert environment["last_used_utc"] >= environment["built_utc"]
     table = user.mlw("environment", "list").out
     assert first["digest"][:12] in table and "just now" in table.replace("s ago", "just now")
     queried = user.mlw("environment", "list", "--query", "[].digest", "-o", "tsv").out.split()
-    assert set(queried) == set(found)
+    assert set(queried) == set(environments)
 
     done = user.mlw("environment", "show", first["digest"][:9])
     assert done.code == 0, done
@@ -122,75 +134,75 @@ def test_damage_is_found(user, build_in):
     path = next(prefix.glob("lib/python*/site-packages/greet.py"))
     before = path.stat()
     path.chmod(0o644)
-    path.write_text("print('jello')\n")  # as long as it was, and as old
+    path.write_text("print('jello')\n")  # same size as before; the next line restores the time
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert user.mlw("environment", "show", lock["digest"]).code == 0
     done = user.mlw("environment", "show", lock["digest"], "--verify")
     assert done.code == 75 and "greet.py was changed" in done.err and "damaged" in done.out
 
 
-def test_one_that_a_run_uses_stays_and_the_others_go(user, build_in):
+def test_remove_keeps_environment_in_use(user, build_in):
     first, second = build_in(user.store, ["greet"]), build_in(user.store, ["bulk"])
     project = user.project("demo")
-    run = begun(user, project, "local")
-    use(user.store, first, run)
+    run = start_long_run(user, project, "local")
+    mark_environment_used(user.store, first, run)
     row = next(row for row in rows(user.mlw("environment", "list", "-o", "json")) if row["digest"] == first["digest"])
     assert (row["state"], row["used_now_by"]) == ("in use", [run])
     both = [first["digest"][:12], second["digest"][:12]]
     shown = user.mlw("environment", "remove", *both, "--dry-run", "-o", "json")
     assert shown.code == 2 and [row["name"] for row in json.loads(shown.out)] == [second["digest"]]
-    assert len(environments(Root(str(user.store)))) == 2
-    asked = user.mlw("environment", "remove", *both)
-    assert asked.code != 0 and f"Remove environments {both[1]}" in asked.err, "nobody said yes"
-    assert "\nerror: cannot prompt: no terminal\n" in asked.err, asked
+    assert len(list_environments(Root(str(user.store)))) == 2
+    prompted = user.mlw("environment", "remove", *both)
+    assert prompted.code != 0 and f"Remove environments {both[1]}" in prompted.err, "nobody said yes"
+    assert "\nerror: cannot prompt: no terminal\n" in prompted.err, prompted
     done = user.mlw("environment", "remove", *both, "--yes")
     assert done.code == 2 and f"environment {both[0]} is kept: in use (run {run})" in done.err
     assert f"mlw cancel {run}" in done.err and "removed " in done.err and both[1] in done.out
-    assert [note["digest"] for note in environments(Root(str(user.store)))] == [first["digest"]]
+    assert [note["digest"] for note in list_environments(Root(str(user.store)))] == [first["digest"]]
     kept = user.mlw("environment", "remove", "--unused", "-y")
     assert kept.code == 0 and f"run {run}" in kept.err
     assert user.mlw("cancel", run, "--grace", "0", cwd=project).code == 0
     assert user.mlw("environment", "remove", "--unused", "-y").code == 0
-    assert environments(Root(str(user.store))) == []
+    assert list_environments(Root(str(user.store))) == []
     assert not [path for path in (user.store / "envs").iterdir() if path.is_dir()]
 
 
-def test_unused_for_some_days(user, build_in):
+def test_remove_unused_for_days(user, build_in):
     first, second = build_in(user.store, ["greet"]), build_in(user.store, ["bulk"])
     root = Root(str(user.store))
     make_old(root, first, 8)
     done = user.mlw("environment", "remove", "--unused", "--days", "7", "-y", "-o", "json")
     assert [row["name"] for row in rows(done)] == [first["digest"]]
-    assert [note["digest"] for note in environments(root)] == [second["digest"]]
+    assert [note["digest"] for note in list_environments(root)] == [second["digest"]]
     assert user.mlw("environment", "remove", "--days", "7").code == 2
 
 
 def make_old(root, lock, days):
     note = Path(root.environment(lock["digest"]) + ".json")
     note.write_text(json.dumps({**json.loads(note.read_text()), "built": time.time() - days * 86400}))
-    touch(root, lock)
+    mark_used(root, lock)
     then = time.time() - days * 86400
-    os.utime(use_of(root.environment(lock["digest"])), (then, then))
+    os.utime(use_lock_path(root.environment(lock["digest"])), (then, then))
 
 
-def test_caches_go_when_asked_for_only(user, build_in):
+def test_caches_are_removed_only_on_request(user, build_in):
     lock = build_in(user.store, ["bulk"])
     assert (user.store / "cache" / "uv").exists()
     done = user.mlw("environment", "remove", "--caches", "-y", "-o", "json")
     assert [row["kind"] for row in rows(done)] == ["package caches"]
     assert not (user.store / "cache" / "uv").exists()
-    assert len(environments(Root(str(user.store)))) == 1
+    assert len(list_environments(Root(str(user.store)))) == 1
     assert user.mlw("environment", "show", lock["digest"], "--verify").code == 0
 
 
-def test_clean_frees_what_nobody_used_for_a_month(user, build_in):
+def test_clean_removes_environments_unused_for_a_month(user, build_in):
     user.project("demo")
-    assert user.mlw("submit", "train.py", cwd=user.home / "demo").code == 0  # without a history nothing is cleaned
+    assert user.mlw("submit", "train.py", cwd=user.home / "demo").code == 0  # without a history, clean deletes nothing
     first, second = build_in(user.store, ["greet"]), build_in(user.store, ["bulk"])
     kind = "environments unused for 30 days"
 
-    def clean(*words):
-        done = user.mlw("experiment", "clean", *words, "-o", "json")
+    def clean(*arguments):
+        done = user.mlw("experiment", "clean", *arguments, "-o", "json")
         assert "mlw environment remove --unused" in done.err
         return {row["kind"]: row for row in rows(done)}
 
@@ -199,42 +211,42 @@ def test_clean_frees_what_nobody_used_for_a_month(user, build_in):
     shown = clean()
     assert shown[kind]["things"] == 1 and shown[kind]["bytes"] > 0
     assert clean("--yes")[kind] == shown[kind]
-    assert [note["digest"] for note in environments(Root(str(user.store)))] == [second["digest"]]
+    assert [note["digest"] for note in list_environments(Root(str(user.store)))] == [second["digest"]]
     assert (user.store / "cache" / "uv").exists()
 
 
-# -- elsewhere -----------------------------------------------------------------------------------------
+# -- remote --------------------------------------------------------------------------------------------
 
 
-def test_on_a_machine_elsewhere(laptop, machine, build_in):
+def test_commands_on_remote_machine(laptop, machine, build_in):
     host = machine(password=SECRET)
     project = new_project(laptop)
-    attached(laptop, host, project)
+    attach_target(laptop, host, project)
     root = host.home / ".mlw"
-    # the tests' own Python is nobody else's to use
+    # The machine's user cannot use the tests' own Python.
     first, second = build_in(root, ["greet"], "/usr/bin/python3"), build_in(root, ["bulk"])
-    run = begun(laptop, project, "box")
-    use(root, first, run)
-    python = root / "tools" / "python" / "cpython-3.12.1-x"  # which nobody uses
+    run = start_long_run(laptop, project, "box")
+    mark_environment_used(root, first, run)
+    python = root / "tools" / "python" / "cpython-3.12.1-x"  # used by no environment
     (root / "tools").unlink()
     (python / "lib").mkdir(parents=True)
     python.chmod(0o500)
     host.run("chown", "-R", f"{host.user}:", str(root))
 
-    def there(*words, **more):
-        return laptop.mlw("environment", *words, "-t", "box", cwd=project, **more)
+    def environment_command(*arguments, **more):
+        return laptop.mlw("environment", *arguments, "-t", "box", cwd=project, **more)
 
-    found = {row["digest"]: row for row in rows(there("list", "-o", "json"))}
-    assert found[first["digest"]]["used_now_by"] == [run] and found[second["digest"]]["state"] == "ready"
-    assert found[second["digest"]]["bytes"] > 400_000
-    assert f"in use by {run}" in there("list").out
+    environments = {row["digest"]: row for row in rows(environment_command("list", "-o", "json"))}
+    assert environments[first["digest"]]["used_now_by"] == [run] and environments[second["digest"]]["state"] == "ready"
+    assert environments[second["digest"]]["bytes"] > 400_000
+    assert f"in use by {run}" in environment_command("list").out
     assert rows(laptop.mlw("environment", "list", "-o", "json")) == [], "here is none"
-    assert "greet" in there("show", first["digest"][:10], "--verify", check=True).out
-    gone = there("show", second["digest"])
+    assert "greet" in environment_command("show", first["digest"][:10], "--verify", check=True).out
+    gone = environment_command("show", second["digest"])
     assert gone.code == 75 and "its Python is missing or does not start" in gone.out
-    unknown = there("show", "zz")
+    unknown = environment_command("show", "zz")
     assert unknown.code == 66 and first["digest"][:12] in unknown.err
-    done = there("remove", first["digest"][:10], second["digest"][:10], "-y")
+    done = environment_command("remove", first["digest"][:10], second["digest"][:10], "-y")
     assert done.code == 2 and f"run {run}" in done.err and re.search("removed .* from box", done.err)
     assert not (root / "envs" / second["digest"]).exists()
     cleaned = laptop.mlw("experiment", "clean", "-t", "box", "-o", "json", cwd=project, check=True)
@@ -244,14 +256,14 @@ def test_on_a_machine_elsewhere(laptop, machine, build_in):
     assert "kept: environments, 1 (" in cleaned.err and "in use by active runs" in cleaned.err
     assert "mlw environment remove --caches -t box" in cleaned.err
     laptop.mlw("cancel", run, "--grace", "0", cwd=project, check=True)
-    there("remove", "--unused", "--caches", "-y", check=True)
-    assert environments(Root(str(root))) == [] and not python.exists()
+    environment_command("remove", "--unused", "--caches", "-y", check=True)
+    assert list_environments(Root(str(root))) == [] and not python.exists()
 
 
-def test_detach_with_purge_leaves_nothing_that_was_protected(laptop, machine, build_in):
+def test_detach_with_purge_removes_protected_files(laptop, machine, build_in):
     host = machine(password=SECRET)
     project = new_project(laptop)
-    attached(laptop, host, project)
+    attach_target(laptop, host, project)
     root = host.home / ".mlw"
     build_in(root, ["greet"])
     (root / "tools").unlink()

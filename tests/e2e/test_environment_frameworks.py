@@ -1,6 +1,6 @@
-"""The frameworks that people train with, in environments made of nothing but a project's file.
+"""Popular training frameworks in environments built only from a project's file.
 
-TensorFlow has its test with the samples.
+TensorFlow is tested with the samples.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.elsewhere import Away
-from tests.e2e.test_environment import manage, point
+from tests.e2e.remote_target import RemoteTarget
+from tests.e2e.test_environment import enable_managed_environment, set_compute_key
 from tests.interpreters import interpreters
 from tests.machines.channel import SHORT, allow_packages, depend
 from tests.machines.programs import call
 
-# What a user's script does, in a few steps on data that it makes up. The history gets the loss of the first step, and
-# of every one.
+# A user's script with a few steps on generated data. It logs the loss of every step as `loss`, and that of the
+# first step also as `first_loss`.
 TORCH = """
 import sys
 import mlworkbench
@@ -64,12 +64,12 @@ for step in range(12):
 model.save("outputs/model.dnn")
 print("trained by", sys.executable, "with", cntk.__file__)
 """
-PATIENCE = 560  # seconds; hundreds of megabytes are fetched, sent, unpacked and compiled
-pytestmark = pytest.mark.timeout(PATIENCE + 40)
+TIMEOUT = 560  # seconds; hundreds of megabytes are downloaded, uploaded, unpacked, and compiled
+pytestmark = pytest.mark.timeout(TIMEOUT + 40)
 
 
-def must_have_trained(laptop, done, prefix, output):
-    """In that environment and with nothing else: the loss fell, the history knows it, the model is at home."""
+def assert_trained(laptop, done, prefix, output):
+    """Check that only that environment was used, the loss fell and is in the history, and the model was fetched."""
     assert done.code == 0, done
     assert re.search(rf"^trained by {prefix}/bin/python\S* with {prefix}/lib/python", done.out, re.MULTILINE), done
     record = laptop.info(done.run)
@@ -86,36 +86,36 @@ def prefix_of(store, laptop, run):
 
 
 def find_wheels():
-    """Folder and version of PyTorch's build without CUDA, as pip is set up here: the index has none."""
-    asked = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
-    folders = re.findall(r"find-links='([^']*)'", asked.stdout)
-    for folder in (Path(word) for words in folders for word in words.split() if "://" not in word):
+    """Return folder and version of PyTorch's CPU build from pip's configuration, because the index has none."""
+    done = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+    folders = re.findall(r"find-links='([^']*)'", done.stdout)
+    for folder in (Path(part) for value in folders for part in value.split() if "://" not in part):
         for file in folder.glob(f"torch-*+cpu-cp{SHORT.replace('.', '')}-*.whl"):
             return folder, file.name.split("-")[1]
     return None
 
 
 def wheels():
-    """The same, which the test cannot do without."""
+    """Return the result of ``find_wheels``, or skip the test."""
     return find_wheels() or pytest.skip(
         f"pip is not set up for a folder with PyTorch's CPU build for Python {SHORT} (find-links)"
     )
 
 
-def test_pytorch_trains_on_a_machine_without_internet_and_the_second_time_at_once(laptop, machine, channel):
-    """All of it goes through ssh from here, which is told as it goes."""
+def test_pytorch_trains_on_offline_machine_and_reuses_environment(laptop, machine, channel):
+    """All packages are uploaded over ssh, with progress messages."""
     folder, version = wheels()
     host = machine(docker="yes")
     root = laptop.project("far", train=TORCH)
     allow_packages(root, folder)
     depend(root, channel, f"--find-links {folder}", f"torch=={version}", "numpy")
-    away = Away(laptop, host, "remotedocker", project=root, managed=True)
-    first = away.submit("train.py", timeout=PATIENCE)
+    remote = RemoteTarget(laptop, host, "remotedocker", project=root, managed=True)
+    first = remote.submit("train.py", timeout=TIMEOUT)
     assert first.code == 0, first
     prefix = prefix_of(host.home / ".mlw", laptop, first.run)
-    must_have_trained(laptop, first, prefix, "model.pt")
-    second = away.submit("train.py")
-    must_have_trained(laptop, second, prefix, "model.pt")
+    assert_trained(laptop, first, prefix, "model.pt")
+    second = remote.submit("train.py")
+    assert_trained(laptop, second, prefix, "model.pt")
     assert re.search(r"^upload +\S+ \S+ of \d+ MB$", first.err, re.MULTILINE), "not in silence"
     assert "upload" not in second.err and "environment ready" not in second.err, "all of it is there"
 
@@ -124,23 +124,23 @@ def test_pytorch_trains_on_a_machine_without_internet_and_the_second_time_at_onc
 
 
 def openmpi(folder):
-    """A folder with OpenMPI under the names that it had when CNTK was built: a new one does all that is asked here."""
-    found = {}
-    known = call("ldconfig", "-p").stdout
+    """Create a folder with OpenMPI under the file names that CNTK expects. Current versions are compatible."""
+    paths = {}
+    libraries = call("ldconfig", "-p").stdout
     for old, new in (("libmpi.so.12", "libmpi.so.40"), ("libmpi_cxx.so.1", "libmpi_cxx.so.40")):
-        place = re.search(rf"^\s*{re.escape(new)} .*=> (/\S+)$", known, re.MULTILINE)
+        place = re.search(rf"^\s*{re.escape(new)} .*=> (/\S+)$", libraries, re.MULTILINE)
         if place is None:
             why = f"OpenMPI is not installed: no {new} (scripts/test-tools installs it)"
             pytest.fail(why) if os.environ.get("CI") == "true" else pytest.skip(why)
-        found[old] = place[1]
+        paths[old] = place[1]
     folder.mkdir()
-    for old, place in found.items():
+    for old, place in paths.items():
         (folder / old).symlink_to(place)
     return folder
 
 
-def test_cntk_of_2019_still_trains(user, tmp_path):
-    """The system that all this was first made for. Python 3.6 and OpenMPI are the machine's."""
+def test_cntk_from_2019_trains(user, tmp_path):
+    """The framework of the original product. Python 3.6 and OpenMPI come from the machine."""
     python = interpreters().get((3, 6))
     if python is None:
         pytest.skip("there is no Python 3.6 on this machine")
@@ -150,19 +150,19 @@ def test_cntk_of_2019_still_trains(user, tmp_path):
         "name: project_environment\ndependencies:\n  - python=3.6\n"
         "  - pip\n  - pip:\n    - numpy<1.17\n    - scipy<1.3\n    - cntk==2.7\n"
     )
-    manage(root, "local")
-    point(root, "local", "pythonLocation", python)
+    enable_managed_environment(root, "local")
+    set_compute_key(root, "local", "pythonLocation", python)
     runconfig = root / "aml_config" / "local.runconfig"
-    said = re.sub(
+    output = re.sub(
         r"(?m)^EnvironmentVariables:.*(\n +.*)*",
         f"EnvironmentVariables:\n  LD_LIBRARY_PATH: {libraries}",
         runconfig.read_text(),
     )
-    runconfig.write_text(said)
-    done = user.mlw("submit", "-c", "local", "train.py", cwd=root, timeout=PATIENCE)
+    runconfig.write_text(output)
+    done = user.mlw("submit", "-c", "local", "train.py", cwd=root, timeout=TIMEOUT)
     assert done.code == 0, done
     prefix = prefix_of(user.store, user, done.run)
-    record = must_have_trained(user, done, prefix, "model.dnn")
+    record = assert_trained(user, done, prefix, "model.dnn")
     assert record["environment"]["python"]["path"] == python
-    versions = {one["name"]: one["version"] for one in record["environment"]["pip"]}
+    versions = {package["name"]: package["version"] for package in record["environment"]["pip"]}
     assert versions["cntk"] == "2.7" and versions["numpy"].startswith("1.16."), versions

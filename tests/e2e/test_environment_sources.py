@@ -1,4 +1,4 @@
-"""Where packages come from, in all the ways that a project can say it; against an index of the tests' own."""
+"""Package sources in every form that a project can declare, with the tests' own index."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.elsewhere import Away
-from tests.e2e.package_index import serving, wheel
-from tests.e2e.test_environment import manage
+from tests.e2e.package_index import serve_index, wheel
+from tests.e2e.remote_target import RemoteTarget
+from tests.e2e.test_environment import enable_managed_environment
 from tests.machines.channel import SHORT, allow_packages
 from tests.machines.tools import give_tools, give_tools_to
 
-SAY = """
+SCRIPT = """
 import importlib, sys
 
 for name in sys.argv[1:]:
@@ -28,59 +28,59 @@ for name in sys.argv[1:]:
 """
 
 
-class Here:
-    """`local`, with a managed environment."""
+class LocalTarget:
+    """`local` with a managed environment."""
 
     client = "127.0.0.1"
 
     def __init__(self, user):
         self.user, self.address = user, "127.0.0.1"
-        self.root = user.project("demo", say=SAY)
-        manage(self.root, "local")
+        self.root = user.project("demo", say=SCRIPT)
+        enable_managed_environment(self.root, "local")
         give_tools(user.store)
         self.homes = [user.home.parent]
 
-    def submit(self, *words, **more):
-        return self.user.mlw("submit", "-c", "local", *words, cwd=self.root, **more)
+    def submit(self, *arguments, **more):
+        return self.user.mlw("submit", "-c", "local", *arguments, cwd=self.root, **more)
 
 
-class There:
-    """`remote`, the same; the machine reaches the index of the tests, and nothing else of the world."""
+class OfflineTarget:
+    """`remote` with a managed environment; the machine reaches only the index of the tests."""
 
     def __init__(self, laptop, host, gateway):
         self.user, self.address, self.client = laptop, gateway, host.address
-        self.root = laptop.project("far", say=SAY)
-        self._away = Away(laptop, host, "remote", project=self.root)
-        manage(self.root, self._away.name)
+        self.root = laptop.project("far", say=SCRIPT)
+        self._target = RemoteTarget(laptop, host, "remote", project=self.root)
+        enable_managed_environment(self.root, self._target.name)
         give_tools_to(host)
         self.homes = [laptop.home.parent, host.home]
 
-    def submit(self, *words, **more):
-        return self._away.submit(*words, **more)
+    def submit(self, *arguments, **more):
+        return self._target.submit(*arguments, **more)
 
 
 @pytest.fixture(params=["local", "remote"])
-def place(request, laptop):
+def target(request, laptop):
     if request.param == "local":
-        return Here(laptop)
+        return LocalTarget(laptop)
     host = request.getfixturevalue("machine")()
-    return There(laptop, host, request.getfixturevalue("switch").place.address(1))
+    return OfflineTarget(laptop, host, request.getfixturevalue("switch").sandbox.address(1))
 
 
-def ask(root, *pip):
-    lines = ["name: project_environment", "dependencies:", "  - pip:", *(f"    - {one}" for one in pip)]
+def write_requirements(root, *pip):
+    lines = ["name: project_environment", "dependencies:", "  - pip:", *(f"    - {requirement}" for requirement in pip)]
     (root / "aml_config" / "conda_dependencies.yml").write_text("\n".join([*lines, ""]))
 
 
-def told(done):
+def printed_origins(done):
     assert done.code == 0, done
     return dict(re.split(r" (?:from|is) ", line, maxsplit=1) for line in done.out.splitlines())
 
 
-def test_every_way_to_name_a_package(place, tmp_path):
-    """Indexes, a page of links, an address, a wheel of the project, extras and markers."""
+def test_all_package_sources(target, tmp_path):
+    """Indexes, a page of links, a URL, a wheel of the project, extras, and markers."""
     files = tmp_path / "index"
-    wheel(files / "main", "six", "1.0", "the index that is named")  # elsewhere there is a newer one
+    wheel(files / "main", "six", "1.0", "the index that is named")  # the default index has a newer version
     wheel(files / "main", "both", "1.0", "the first index")
     wheel(files / "main", "basis", "1.5", "the index", 'speed>=2; extra == "fast"', extra="fast")
     wheel(files / "main", "speed", "2.0", "the extra")
@@ -88,18 +88,18 @@ def test_every_way_to_name_a_package(place, tmp_path):
     wheel(files / "more", "both", "2.0", "the second index")
     wheel(files / "links", "linked", "1.0", "the page of links")
     wheel(files / "loose", "direct", "1.0", "its address")
-    wheel(place.root / "wheels", "ours", "1.0", "the project")
-    with serving(files, place.address) as index:
-        ask(
-            place.root,
+    wheel(target.root / "wheels", "ours", "1.0", "the project")
+    with serve_index(files, target.address) as index:
+        write_requirements(
+            target.root,
             f"--index-url {index.url}/main/simple",
             f"--extra-index-url {index.url}/more/simple",
             f"--find-links {index.url}/links/",
             *("six", "both", "basis[fast]>=1,<2", "linked", f"{index.url}/loose/direct-1.0-py3-none-any.whl"),
             *("wheels/ours-1.0-py3-none-any.whl", 'linux; sys_platform == "linux"', 'doors; sys_platform == "win32"'),
         )
-        done = place.submit("say.py", "six", "both", "basis", "speed", "linked", "direct", "ours", "linux", "doors")
-    assert told(done) == {
+        done = target.submit("say.py", "six", "both", "basis", "speed", "linked", "direct", "ours", "linux", "doors")
+    assert printed_origins(done) == {
         "six": "the index that is named",
         "both": "the second index",
         "basis": "the index",
@@ -110,7 +110,7 @@ def test_every_way_to_name_a_package(place, tmp_path):
         "linux": "the marker",
         "doors": "not there",
     }
-    assert len(index.fetched(place.client)) == 7, "the target fetches what it can reach"
+    assert len(index.fetched(target.client)) == 7, "the target fetches what it can reach"
 
 
 # -- passwords -----------------------------------------------------------------------------------------
@@ -119,47 +119,47 @@ def test_every_way_to_name_a_package(place, tmp_path):
 SECRET = "hush-5f1c"
 
 
-def holders(folder):
-    """Contents that have the secret in them, each with a file that has it."""
+def files_with_secret(folder):
+    """Map the content of each file that contains the secret to the path of one such file."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     return {text: path for path in files if SECRET.encode() in (text := path.read_bytes())}
 
 
-def closed_index(tmp_path, place):
+def closed_index(tmp_path, target):
     wheel(tmp_path / "index/main", "closed", "1.0", "behind the door")
-    return serving(tmp_path / "index", place.address, key=f"reader:{SECRET}")
+    return serve_index(tmp_path / "index", target.address, key=f"reader:{SECRET}")
 
 
-def must_have_kept_quiet(index, place, done):
-    assert told(done) == {"closed": "behind the door"}
+def assert_password_not_leaked(index, target, done):
+    assert printed_origins(done) == {"closed": "behind the door"}
     assert index.seen == [], "command lines"
-    assert index.fetched(place.client) <= index.fetched(index.host), "only this machine knows the password"
+    assert index.fetched(target.client) <= index.fetched(index.host), "only this machine knows the password"
     assert SECRET not in done.err
 
 
-def test_a_password_in_the_users_settings_stays_there(place, tmp_path):
-    """It is used on this machine; no file has it, and no command line, here or there."""
-    with closed_index(tmp_path, place) as index:
-        ask(place.root, "closed")
-        done = place.submit("say.py", "closed", env={"PIP_INDEX_URL": f"{index.url_with_key}/main/simple"})
-    must_have_kept_quiet(index, place, done)
-    assert [holders(home) for home in place.homes] == [{}] * len(place.homes)
+def test_password_in_user_settings_is_not_copied(target, tmp_path):
+    """The password is used on this machine only; no file or command line contains it, locally or remotely."""
+    with closed_index(tmp_path, target) as index:
+        write_requirements(target.root, "closed")
+        done = target.submit("say.py", "closed", env={"PIP_INDEX_URL": f"{index.url_with_key}/main/simple"})
+    assert_password_not_leaked(index, target, done)
+    assert [files_with_secret(home) for home in target.homes] == [{}] * len(target.homes)
 
 
 @pytest.mark.parametrize(
     "lines", [["--index-url {}/main/simple", "closed"], ["{}/main/closed-1.0-py3-none-any.whl"]], ids=["index", "wheel"]
 )
-def test_a_password_in_the_projects_file_goes_no_further_than_that_file(place, tmp_path, lines):
-    """The file is a part of the code, and travels as it is. Nothing that is made of it has the password."""
-    with closed_index(tmp_path, place) as index:
-        ask(place.root, *(line.format(index.url_with_key) for line in lines))
-        done = place.submit("say.py", "closed")
-    must_have_kept_quiet(index, place, done)
-    own = (place.root / "aml_config" / "conda_dependencies.yml").read_bytes()
-    assert [set(holders(home)) for home in place.homes] == [{own}] * len(place.homes)
+def test_password_in_project_file_is_not_copied_elsewhere(target, tmp_path, lines):
+    """The file is part of the code and is uploaded unchanged. Nothing derived from it contains the password."""
+    with closed_index(tmp_path, target) as index:
+        write_requirements(target.root, *(line.format(index.url_with_key) for line in lines))
+        done = target.submit("say.py", "closed")
+    assert_password_not_leaked(index, target, done)
+    project_file = (target.root / "aml_config" / "conda_dependencies.yml").read_bytes()
+    assert [set(files_with_secret(home)) for home in target.homes] == [{project_file}] * len(target.homes)
 
 
-# -- other files ---------------------------------------------------------------------------------------
+# -- other package files -------------------------------------------------------------------------------
 
 
 def environment_yml(root, index, channel):
@@ -199,34 +199,34 @@ def pyproject_toml(root, index, channel):
 
 
 def uv_lock(root, index, channel):
-    """Locked with an older package than the index has now."""
+    """Write a lock file with an older package than the index has now."""
     pyproject_toml(root, index, channel)
     uv = Path(sys.executable).with_name("uv")
-    words = [str(uv), "lock", "--python", sys.executable, "--no-cache"]
-    subprocess.run(words, cwd=root, env={"HOME": str(root)}, capture_output=True, check=True)
+    command = [str(uv), "lock", "--python", sys.executable, "--no-cache"]
+    subprocess.run(command, cwd=root, env={"HOME": str(root)}, capture_output=True, check=True)
     wheel(index.folder / "main", "basis", "3.0", "the index, later")
     return "pyproject.toml"
 
 
 def pixi_lock(root, index, channel):
-    """As pixi writes it, from a channel over HTTP."""
+    """Write a lock file as pixi does, from a channel over HTTP."""
     (index.folder / "conda").symlink_to(channel.folder)
     conda = {}
     for path in channel.folder.glob("*/repodata.json"):
         data = json.loads(path.read_bytes())
-        for file, one in {**data["packages"], **data["packages.conda"]}.items():
-            if one["name"] in ("python", "hello-py", "words"):
-                conda[one["name"]] = (f"{index.url}/conda/{path.parent.name}/{file}", one)
+        for file, package in {**data["packages"], **data["packages.conda"]}.items():
+            if package["name"] in ("python", "hello-py", "words"):
+                conda[package["name"]] = (f"{index.url}/conda/{path.parent.name}/{file}", package)
     pip = {name: sorted((index.folder / "main").glob(f"{name}-*"))[0] for name in ("basis", "speed")}
     addresses = {name: f"{index.url}/main/{path.name}" for name, path in pip.items()}
     lines = ["version: 6", "environments:", "  default:", "    channels:", f"    - url: {index.url}/conda/"]
     lines += ["    packages:", "      linux-64:", *(f"      - conda: {url}" for url, _ in conda.values())]
     lines += [*(f"      - pypi: {url}" for url in addresses.values()), "packages:"]
-    for url, one in conda.values():
-        lines += [f"- conda: {url}", f"  sha256: {one['sha256']}", f"  md5: {one['md5']}"]
-        lines += [f"  noarch: {one['noarch']}"] if "noarch" in one else []
-        lines += ["  depends:", *(f"  - {text}" for text in one["depends"])] if one["depends"] else []
-        lines += [f"  size: {one['size']}"]
+    for url, package in conda.values():
+        lines += [f"- conda: {url}", f"  sha256: {package['sha256']}", f"  md5: {package['md5']}"]
+        lines += [f"  noarch: {package['noarch']}"] if "noarch" in package else []
+        lines += ["  depends:", *(f"  - {text}" for text in package["depends"])] if package["depends"] else []
+        lines += [f"  size: {package['size']}"]
     for name, path in pip.items():
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         lines += [f"- pypi: {addresses[name]}", f"  name: {name}", f"  version: '{path.name.split('-')[1]}'"]
@@ -236,17 +236,17 @@ def pixi_lock(root, index, channel):
 
 
 @pytest.mark.parametrize("write", [environment_yml, requirements_txt, pyproject_toml, uv_lock, pixi_lock])
-def test_packages_may_stand_in_another_file(laptop, channel, tmp_path, write):
-    place = Here(laptop)
+def test_other_package_files(laptop, channel, tmp_path, write):
+    target = LocalTarget(laptop)
     wheel(tmp_path / "index/main", "basis", "1.5", "the index", 'speed>=2; extra == "fast"', extra="fast")
     wheel(tmp_path / "index/main", "speed", "2.0", "the index as well")
-    with serving(tmp_path / "index") as index:
-        file = write(place.root, index, channel)
-        runconfig = place.root / "aml_config" / "local.runconfig"
+    with serve_index(tmp_path / "index") as index:
+        file = write(target.root, index, channel)
+        runconfig = target.root / "aml_config" / "local.runconfig"
         line = "CondaDependenciesFile: "
         runconfig.write_text(re.sub(rf"(?m)^{line}.*", line + file, runconfig.read_text()))
-        done = place.submit("say.py", "basis", "speed", "six")
-    assert told(done) == {"basis": "the index", "speed": "the index as well", "six": "not there"}
+        done = target.submit("say.py", "basis", "speed", "six")
+    assert printed_origins(done) == {"basis": "the index", "speed": "the index as well", "six": "not there"}
     lock = laptop.info(done.run)["environment"]
     by_conda = write in (environment_yml, pixi_lock)
     assert lock["python"]["source"] == ("conda" if by_conda else "host") and bool(lock["conda"]) == by_conda

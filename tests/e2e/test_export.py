@@ -1,4 +1,4 @@
-"""``history export`` as a user calls it: a table for a spreadsheet, JSON for a program, one page for colleagues."""
+"""``history export``: a table for a spreadsheet, JSON for a program, and one page for colleagues."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ if lr > 0.5:
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory):
-    """Three runs of one project, the last of which failed."""
+def three_runs(tmp_path_factory):
+    """Three runs of one project; the last one failed."""
     from tests.conftest import User, end_processes
 
     user = User(tmp_path_factory.mktemp("export"))
@@ -60,8 +60,8 @@ def table(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_a_table_of_all_runs(three):
-    user, project, ids = three
+def test_export_runs_as_table(three_runs):
+    user, project, ids = three_runs
     done = user.mlw("history", "export", cwd=project)
     assert done.code == 0, done
     rows = {row["run_id"]: row for row in table(done.out)}
@@ -76,14 +76,14 @@ def test_a_table_of_all_runs(three):
     assert float(first["duration_seconds"]) > 0
 
 
-def test_a_text_is_no_formula_to_a_spreadsheet(three):
-    user, project, ids = three
+def test_text_is_not_a_spreadsheet_formula(three_runs):
+    user, project, ids = three_runs
     row = table(user.mlw("history", "export", ids[0], cwd=project).out)[0]
     assert row["params.note"] == "'=2+5" and row["metrics.verdict"] == "'=1+1"
 
 
-def test_every_point_as_a_table(three):
-    user, project, ids = three
+def test_export_points_as_table(three_runs):
+    user, project, ids = three_runs
     done = user.mlw("history", "export", ids[0], "--points", "-o", "points.csv", cwd=project)
     assert done.code == 0 and done.out == "", done
     rows = table((project / "points.csv").read_text())
@@ -95,42 +95,42 @@ def test_every_point_as_a_table(three):
     (project / "points.csv").unlink()
 
 
-def strict(text):
-    def refuse(word):
-        raise AssertionError(f"{word} is no JSON")
+def parse_strict_json(text):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
 
     return json.loads(text, parse_constant=refuse)
 
 
-def test_everything_as_json(three):
-    user, project, ids = three
+def test_export_as_json(three_runs):
+    user, project, ids = three_runs
     done = user.mlw("history", "export", "--format", "json", "--sort", "lr", cwd=project)
     assert done.code == 0, done
-    found = strict(done.out)
-    assert [run["run_id"] for run in found["runs"]] == [ids[1], ids[0], ids[2]]
-    run = found["runs"][0]
-    series = {one["name"]: one for one in run["series"]}
+    exported = parse_strict_json(done.out)
+    assert [run["run_id"] for run in exported["runs"]] == [ids[1], ids[0], ids[2]]
+    run = exported["runs"][0]
+    series = {entry["name"]: entry for entry in run["series"]}
     assert series["loss"]["count"] == 5000
     assert 100 < len(series["loss"]["drawn"]["x"]) <= 1000
     assert series["odd"]["points"]["value"] == ["NaN", "-Infinity"]
     assert series["verdict"]["values"][0]["value"] == "=1+1"
     assert run["params"]["depth"] == 3
     assert {"path": "deep/curve.png", "size": os.path.getsize(_output(user, ids[1], "deep/curve.png"))}.items() <= next(
-        one for one in run["files"] if one["path"] == "deep/curve.png"
+        entry for entry in run["files"] if entry["path"] == "deep/curve.png"
     ).items()
-    whole = strict(user.mlw("history", "export", ids[1], "--format", "json", "--points", cwd=project).out)
-    points = next(one for one in whole["runs"][0]["series"] if one["name"] == "loss")["points"]
+    whole = parse_strict_json(user.mlw("history", "export", ids[1], "--format", "json", "--points", cwd=project).out)
+    points = next(entry for entry in whole["runs"][0]["series"] if entry["name"] == "loss")["points"]
     assert points["step"] == list(range(5000)) and len(points["time"]) == 5000
     assert points["value"][7] == 1 / (1 + 0.01 * 7)
 
 
-def test_o_is_the_format_and_else_a_file_with_a_hint(three):
-    user, project, ids = three
+def test_o_option_is_format_or_file_with_a_hint(three_runs):
+    user, project, ids = three_runs
     new = user.mlw("history", "export", ids[1], "-o", "json", cwd=project)
-    assert strict(new.out)["runs"][0]["run_id"] == ids[1] and new.err == "", new
+    assert parse_strict_json(new.out)["runs"][0]["run_id"] == ids[1] and new.err == "", new
     named = user.mlw("history", "export", ids[1], "-o", "json", "--to", "runs.txt", cwd=project)
     assert named.err == "wrote 1 run to runs.txt\n", named
-    assert strict((project / "runs.txt").read_text())["runs"][0]["run_id"] == ids[1]
+    assert parse_strict_json((project / "runs.txt").read_text())["runs"][0]["run_id"] == ids[1]
     old = user.mlw("history", "export", ids[1], "-o", "old-spelling.csv", cwd=project)
     assert old.code == 0 and "use '--to old-spelling.csv'" in old.err, old
     older = user.mlw("history", "export", ids[1], "--format", "csv", "--file", "older.txt", cwd=project)
@@ -144,8 +144,8 @@ def _output(user, run, path):
     return user.folder(run) / "work" / "outputs" / path
 
 
-def test_one_page_for_colleagues(three):
-    user, project, ids = three
+def test_export_as_html_page(three_runs):
+    user, project, ids = three_runs
     done = user.mlw("history", "export", "-o", str(user.home / "report.html"), cwd=project)
     assert done.code == 0, done
     page = (user.home / "report.html").read_text()
@@ -159,11 +159,11 @@ def test_one_page_for_colleagues(three):
     assert "Content-Security-Policy" in page and "default-src 'none'" in page
 
 
-def test_filters_and_mistakes(three):
-    user, project, ids = three
+def test_export_filters_and_usage_errors(three_runs):
+    user, project, ids = three_runs
     picked = user.mlw("history", "export", "--where", "accuracy > 0.95", cwd=project)
     assert [row["run_id"] for row in table(picked.out)] == [ids[1]]
-    for words, said in (
+    for arguments, message in (
         (["--format", "html"], "--to report.html"),
         (["-o", "html"], "--to report.html"),
         (["nonesuch"], "unknown run 'nonesuch'"),
@@ -179,13 +179,13 @@ def test_filters_and_mistakes(three):
         (["-o", "a.xlsx"], "csv, json, html"),
         (["-o", "x.html", "--points"], "--points cannot be combined with html output"),
     ):
-        done = user.mlw("history", "export", *words, cwd=project)
-        assert done.code not in (0, 70) and said in done.err, done
+        done = user.mlw("history", "export", *arguments, cwd=project)
+        assert done.code not in (0, 70) and message in done.err, done
         assert "Traceback" not in done.err and done.out == "" and "secret" not in done.err
 
 
-def test_a_file_that_was_there_is_replaced_whole(three):
-    user, project, ids = three
+def test_existing_file_is_replaced_completely(three_runs):
+    user, project, ids = three_runs
     (project / "old.csv").write_text("x" * 100_000)
     assert user.mlw("history", "export", ids[0], "-o", "old.csv", cwd=project).code == 0
     assert len(table((project / "old.csv").read_text())) == 1
@@ -202,7 +202,7 @@ mlworkbench.log("loss", parser.parse_args().lr)
 """
 
 
-def test_a_sweep_comes_with_its_children(user):
+def test_export_of_sweep_includes_children(user):
     project = user.project("demo", train=SWEPT)
     done = user.mlw("submit", "train.py", "--sweep", "lr=0.1,0.2", cwd=project)
     assert done.code == 0, done
@@ -210,8 +210,8 @@ def test_a_sweep_comes_with_its_children(user):
     assert [row["run_id"] for row in rows][0] == done.run and len(rows) == 3
     assert {(row["params.lr"], row["metrics.loss"]) for row in rows[1:]} == {("0.1", "0.1"), ("0.2", "0.2")}
     assert {row["parent_run_id"] for row in rows[1:]} == {done.run}
-    for words in ([done.run], []):
-        alone = table(user.mlw("history", "export", *words, "--no-children", cwd=project).out)
+    for arguments in ([done.run], []):
+        alone = table(user.mlw("history", "export", *arguments, "--no-children", cwd=project).out)
         assert [row["run_id"] for row in alone] == [done.run]
     best = table(user.mlw("history", "export", done.run, "--where", "loss < 0.15", cwd=project).out)
     assert [row["metrics.loss"] for row in best] == ["0.1"]

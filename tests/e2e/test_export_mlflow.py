@@ -1,4 +1,4 @@
-"""``history export --mlflow``: into a real server, and what MLflow's own client then says of each field."""
+"""``history export --mlflow`` to a real server, and what MLflow's own client returns for each field."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 from mlworkbench.history.store import History
 from mlworkbench.paths import UserPaths
 from tests.conftest import User, end_processes
-from tests.e2e.mlflows import BEFORE, NEWEST, mlflow_python
-from tests.e2e.test_environment import point
+from tests.e2e.mlflow_environments import BEFORE, NEWEST, mlflow_python
+from tests.e2e.test_environment import set_compute_key
 from tests.machines.network import wait_until
 
-PATIENCE = 300  # seconds; MLflow needs many to begin, on a machine with other work
-pytestmark = pytest.mark.timeout(2 * PATIENCE)
+TIMEOUT = 300  # seconds; MLflow starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(2 * TIMEOUT)
 
 TRAIN = """
 import mlflow, mlworkbench, pandas
@@ -53,7 +53,7 @@ open("outputs/odd #1 100%.txt", "w").write("odd")
 print("the log has", open("secret.txt").read())
 """
 
-# What MLflow's own client says of all that is on the server, each time that it is asked: its import takes seconds.
+# Dumps everything on the server with MLflow's own client for each line of input, because the import takes seconds.
 DUMP = """
 import json, sys
 from mlflow import MlflowClient
@@ -92,20 +92,25 @@ for _ in sys.stdin:
 
 @pytest.fixture(scope="module", params=[NEWEST, BEFORE], ids=["newest", "2.x"])
 def server(request, tmp_path_factory):
-    """A real server with a database, and the Python that it runs in: the newest MLflow, and the last before 3."""
+    """A real MLflow server with a database: once with the newest MLflow, and once with the last 2.x."""
     place = tmp_path_factory.mktemp("server")
     python = mlflow_python(request.param)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
-    words = ["--backend-store-uri", f"sqlite:///{place}/store.db", "--artifacts-destination", str(place / "artifacts")]
+    arguments = [
+        "--backend-store-uri",
+        f"sqlite:///{place}/store.db",
+        "--artifacts-destination",
+        str(place / "artifacts"),
+    ]
     with open(place / "log", "wb") as log:
         started = subprocess.Popen(
-            [python, "-m", "mlflow", "server", *words, "--port", str(port), "--workers", "1"],
+            [python, "-m", "mlflow", "server", *arguments, "--port", str(port), "--workers", "1"],
             stdout=log,
             stderr=log,
             cwd=place,
-            # Without the processes for jobs of its own, each of which imports all of MLflow.
+            # Start no job processes, because each of them imports all of MLflow.
             env={
                 "PATH": f"{python.parent}:/usr/bin:/bin",
                 "HOME": str(place),
@@ -114,17 +119,17 @@ def server(request, tmp_path_factory):
             start_new_session=True,
         )
     try:
-        wait_until(lambda: started.poll() is not None or _answers(port), "MLflow", PATIENCE)
+        wait_until(lambda: started.poll() is not None or _is_healthy(port), "MLflow", TIMEOUT)
         assert started.poll() is None, (place / "log").read_text()
-        with Server(f"http://127.0.0.1:{port}", str(python), place) as made:
-            yield made
+        with Server(f"http://127.0.0.1:{port}", str(python), place) as running:
+            yield running
     finally:
         with suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)
         started.wait()
 
 
-def _answers(port):
+def _is_healthy(port):
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
             return answer.status == 200
@@ -139,13 +144,13 @@ class Server:
         self._errors = place / "client.log"
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(place), "MLFLOW_TRACKING_URI": uri}
         with open(self._errors, "wb") as log:
-            words = [python, "-W", "ignore", "-c", DUMP, uri]
+            command = [python, "-W", "ignore", "-c", DUMP, uri]
             self._client = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environ, cwd=place, text=True
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environ, cwd=place, text=True
             )
 
     def holds(self):
-        """By our id of a run, all runs that the server has of it."""
+        """Return all runs on the server, grouped by mlw run ID."""
         self._client.stdin.write("\n")
         self._client.stdin.flush()
         answer = self._client.stdout.readline()
@@ -162,20 +167,32 @@ class Server:
 
 @pytest.fixture(scope="module")
 def ran(server, tmp_path_factory):
-    """A user's project, and a run of it with a run inside."""
+    """A user's project, and a run with a nested run."""
     user = User(tmp_path_factory.mktemp("user"))
     root = user.project("demo", train=TRAIN)
-    point(root, "local", "pythonLocation", server.python)
+    set_compute_key(root, "local", "pythonLocation", server.python)
     (root / "secret.txt").write_text("hush-hush-1234")
-    words = ["submit", "-c", "local", "--tag", "rate=0.1", "--tag", "best", "--secret", "WORD", "train.py", "--fast"]
-    done = user.mlw(*words, cwd=root, timeout=PATIENCE, env={"WORD": "hush-hush-1234"})
+    arguments = [
+        "submit",
+        "-c",
+        "local",
+        "--tag",
+        "rate=0.1",
+        "--tag",
+        "best",
+        "--secret",
+        "WORD",
+        "train.py",
+        "--fast",
+    ]
+    done = user.mlw(*arguments, cwd=root, timeout=TIMEOUT, env={"WORD": "hush-hush-1234"})
     assert done.code == 0, done
     yield user, root, done.run
     end_processes(user.store)
 
 
-def export(user, server, *words, **more):
-    return user.mlw("history", "export", *words, "--mlflow", server.uri, cwd=user.home, timeout=PATIENCE, **more)
+def export(user, server, *arguments, **more):
+    return user.mlw("history", "export", *arguments, "--mlflow", server.uri, cwd=user.home, timeout=TIMEOUT, **more)
 
 
 def lines_of(user, run):
@@ -183,21 +200,21 @@ def lines_of(user, run):
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def test_a_run_arrives_with_every_field(server, ran):
+def test_run_is_exported_with_every_field(server, ran):
     user, root, run = ran
     done = export(user, server, run, env={"WORD": "hush-hush-1234"})
     assert done.code == 0, done
     held = server.holds()
-    (there,) = held[run]
+    (exported,) = held[run]
     info = user.info(run)
-    assert there["id"] in done.out and "/#/experiments/" in done.out
-    assert (there["experiment"], there["name"], there["status"]) == ("demo", run, "FINISHED")
+    assert exported["id"] in done.out and "/#/experiments/" in done.out
+    assert (exported["experiment"], exported["name"], exported["status"]) == ("demo", run, "FINISHED")
     moments = History(UserPaths(user.store)).get(run)
-    assert (there["start"], there["end"]) == (round(moments.started * 1000), round(moments.ended * 1000))
-    long = there["params"].pop("long")
+    assert (exported["start"], exported["end"]) == (round(moments.started * 1000), round(moments.ended * 1000))
+    long = exported["params"].pop("long")
     assert long.startswith("x" * 5900) and len(long) <= 6000
-    assert there["params"] == {"fast": "true", "depth": "3", "layers": "[1, 2]", "empty": "", "solver": "lbfgs"}
-    wanted = {
+    assert exported["params"] == {"fast": "true", "depth": "3", "layers": "[1, 2]", "empty": "", "solver": "lbfgs"}
+    expected = {
         "team": "vision",
         "rate": "0.1",
         "best": "",
@@ -208,12 +225,12 @@ def test_a_run_arrives_with_every_field(server, ran):
         "mlw.run_id": run,
         "mlw.target": "local",
     }
-    assert wanted.items() <= there["tags"].items()
-    assert "mlflow.parentRunId" not in there["tags"]
-    _check_points(there, lines_of(user, run))
-    ((data, source, contexts),) = there["datasets"]
+    assert expected.items() <= exported["tags"].items()
+    assert "mlflow.parentRunId" not in exported["tags"]
+    _check_points(exported, lines_of(user, run))
+    ((data, source, contexts),) = exported["datasets"]
     assert (data, source, contexts) == ("small", "code", ["training"])
-    files = there["files"]
+    files = exported["files"]
     assert files["notes/one.txt"] == "hello" and files["odd _1 100_.txt"] == "odd"
     assert "own.txt" not in str([name for name in files if name.startswith("mlflow/")])
     assert files["mlw/log.txt"].strip().endswith("the log has ***"), "the log, without its secret"
@@ -223,20 +240,20 @@ def test_a_run_arrives_with_every_field(server, ran):
     assert "hush-hush" not in json.dumps(held)
 
 
-def _check_points(there, lines):
-    """Each as the run's own files have it: step, millisecond, value."""
-    series = there["series"]
+def _check_points(exported, lines):
+    """Check that each point matches the run's own files: step, millisecond, value."""
+    series = exported["series"]
     written = [line for line in lines if line.get("n") == "loss"]
-    wanted = [[line["s"], round(line["t"] * 1000), repr(float(line["v"]))] for line in written]
-    assert sorted(series["loss"]) == sorted(wanted) and len(wanted) == 2500
+    expected = [[line["s"], round(line["t"] * 1000), repr(float(line["v"]))] for line in written]
+    assert sorted(series["loss"]) == sorted(expected) and len(expected) == 2500
     assert [(step, value) for step, _, value in series["stepless"]] == [(0, "1.5"), (1, "2.5")]
-    largest = "1.7976931348623157e+308"  # as MLflow's database keeps infinity
+    largest = "1.7976931348623157e+308"  # MLflow's database stores infinity like this
     assert [(step, value) for step, _, value in sorted(series["odd"])] == [(0, "nan"), (1, largest), (2, "-" + largest)]
     assert [value for _, _, value in series["good"]] == ["1.0"]
-    assert (there["last"]["a_b"], there["last"]["a_b-2"], there["last"]["loss"]) == (1.0, 2.0, 1 / 2500)
+    assert (exported["last"]["a_b"], exported["last"]["a_b-2"], exported["last"]["loss"]) == (1.0, 2.0, 1 / 2500)
 
 
-def test_a_run_inside_it_is_its_child_there(server, ran):
+def test_nested_run_is_exported_as_child(server, ran):
     user, _, run = ran
     assert export(user, server, run, env={"WORD": "hush-hush-1234"}).code == 0
     held = server.holds()
@@ -247,7 +264,7 @@ def test_a_run_inside_it_is_its_child_there(server, ran):
     assert inner["files"]["own.txt"] == "mine" and "mlw/log.txt" not in inner["files"]
 
 
-def test_exported_again_it_is_brought_up_to_date(server, ran):
+def test_second_export_updates_run(server, ran):
     user, _, run = ran
     assert export(user, server, run, env={"WORD": "hush-hush-1234"}).code == 0
     (before,) = server.holds()[run]
@@ -268,23 +285,23 @@ def test_exported_again_it_is_brought_up_to_date(server, ran):
     assert {**after["files"], "mlw/record.json": ""} == {**before["files"], "mlw/record.json": ""}
 
 
-def test_an_export_that_was_killed_is_finished_by_the_next(server, ran):
+def test_next_export_completes_killed_export(server, ran):
     user, _, run = ran
-    words = [run, "--experiment", "another one"]
-    killed = export(user, server, *words, env={"MLW_FAILPOINT": "points sent:kill:2"})
+    arguments = [run, "--experiment", "another one"]
+    killed = export(user, server, *arguments, env={"MLW_FAILPOINT": "points sent:kill:2"})
     assert killed.code == -signal.SIGKILL
-    assert export(user, server, *words, env={"WORD": "hush-hush-1234"}).code == 0
-    there = [one for one in server.holds()[run] if one["experiment"] == "another one"]
-    assert len(there) == 1, "one run, and each point once"
-    _check_points(there[0], lines_of(user, run))
-    assert there[0]["files"]["notes/one.txt"] == "hello"
+    assert export(user, server, *arguments, env={"WORD": "hush-hush-1234"}).code == 0
+    exported = [row for row in server.holds()[run] if row["experiment"] == "another one"]
+    assert len(exported) == 1, "one run, and each point once"
+    _check_points(exported[0], lines_of(user, run))
+    assert exported[0]["files"]["notes/one.txt"] == "hello"
 
 
-def test_a_run_that_failed_says_why(server, ran):
+def test_failed_run_is_exported_with_cause(server, ran):
     user, root, _ = ran
     (root / "bad.py").write_text("raise ValueError('too much')\n")
-    failed = user.mlw("submit", "-c", "local", "bad.py", cwd=root, timeout=PATIENCE).run
+    failed = user.mlw("submit", "-c", "local", "bad.py", cwd=root, timeout=TIMEOUT).run
     assert export(user, server, failed).code == 0
-    (there,) = server.holds()[failed]
-    assert there["status"] == "FAILED" and "ValueError: too much" in there["tags"]["mlw.cause"]
-    assert "too much" in there["files"]["mlw/log.txt"]
+    (exported,) = server.holds()[failed]
+    assert exported["status"] == "FAILED" and "ValueError: too much" in exported["tags"]["mlw.cause"]
+    assert "too much" in exported["files"]["mlw/log.txt"]

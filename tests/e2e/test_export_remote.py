@@ -1,4 +1,4 @@
-"""``history export`` of a run on another machine: what stayed there is brought home first."""
+"""``history export`` of a remote run: outputs that are still on the machine are fetched first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.e2e.elsewhere import Away
+from tests.e2e.remote_target import RemoteTarget
 
 ANSWERS = {
     "/experiments/get-by-name": {"experiment": {"experiment_id": "7", "lifecycle_stage": "active"}},
@@ -19,7 +19,7 @@ ANSWERS = {
 
 @pytest.fixture
 def server():
-    """What a server hears: an answer to each question, and the files that were put there."""
+    """A server that responds to every request and records uploaded files."""
     files = {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -27,8 +27,8 @@ def server():
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             if self.command == "PUT":
                 files[self.path.partition("/7/ab12/artifacts/")[2]] = body
-            found = next((answer for end, answer in ANSWERS.items() if end in self.path), {})
-            data = json.dumps(found).encode()
+            result = next((answer for end, answer in ANSWERS.items() if end in self.path), {})
+            data = json.dumps(result).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
@@ -48,29 +48,29 @@ def server():
 
 @pytest.fixture
 def ran(laptop, machine):
-    """A run whose outputs are still there."""
-    away = Away(laptop, machine())
-    config = away.project / "aml_config" / f"{away.name}.runconfig"
+    """A run whose outputs are still on the machine."""
+    remote = RemoteTarget(laptop, machine())
+    config = remote.project / "aml_config" / f"{remote.name}.runconfig"
     config.write_text(re.sub(r"(?m)^#? ?FetchOutputs:.*\n", "", config.read_text()) + "\nFetchOutputs: none\n")
-    done = away.submit("work.py", "key")
+    done = remote.submit("work.py", "key")
     assert done.code == 0, done
     assert not list((laptop.folder(done.run) / "work" / "outputs").glob("*"))
-    return away, done.run
+    return remote, done.run
 
 
-def test_outputs_that_stayed_on_the_machine(ran, server):
-    away, run = ran
+def test_remote_outputs_are_fetched_first(ran, server):
+    remote, run = ran
     uri, files = server
-    sent = away.mlw("history", "export", run, "--mlflow", uri)
+    sent = remote.mlw("history", "export", run, "--mlflow", uri)
     assert sent.code == 0, sent
     assert files["result.txt"] == b"key" * 1000 and b"key 19\n" in files["mlw/log.txt"]
 
 
-def test_a_machine_that_is_gone_costs_its_outputs_only(ran, server):
-    away, run = ran
+def test_unreachable_machine_skips_only_its_outputs(ran, server):
+    remote, run = ran
     uri, files = server
-    away.host.stop_sshd(sessions=True)
-    sent = away.mlw("history", "export", run, "--mlflow", uri)
+    remote.host.stop_sshd(sessions=True)
+    sent = remote.mlw("history", "export", run, "--mlflow", uri)
     assert sent.code == 1 and "cannot fetch outputs" in sent.err, sent
     assert "result.txt" not in files and b"key 19\n" in files["mlw/log.txt"]
-    assert away.mlw("history", "export", run).code == 0
+    assert remote.mlw("history", "export", run).code == 0

@@ -1,4 +1,4 @@
-"""What must not happen whatever else does: seen by the user at the command line."""
+"""Invariants under local faults, as seen on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.supervisor.conftest import until
 
 
 @pytest.mark.parametrize("fault", ["recorded:kill", "recorded:sleep=1.5"])
-def test_a_look_between_row_and_folder_changes_nothing(user, fault):
+def test_listing_between_row_and_folder_creation_changes_nothing(user, fault):
     project = user.project("demo", train="print('ran')")
     first = user.start("submit", "--key", "k", "train.py", cwd=project, env={"MLW_FAILPOINT": fault})
     until(lambda: user.runs())
@@ -23,10 +23,10 @@ def test_a_look_between_row_and_folder_changes_nothing(user, fault):
     first.communicate()
     done = user.mlw("submit", "--key", "k", "train.py", cwd=project)
     assert (done.code, done.out) == (0, "ran\n"), done
-    assert [one["status"] for one in user.runs()] == ["Completed"]
+    assert [run["status"] for run in user.runs()] == ["Completed"]
 
 
-def test_cancel_of_a_submit_that_died_before_its_folder(user, tmp_path):
+def test_cancel_of_submit_that_died_before_creating_its_folder(user, tmp_path):
     project = user.project("demo", train=f"open({str(tmp_path / 'ran')!r}, 'w')")
     user.mlw("submit", "train.py", cwd=project, env={"MLW_FAILPOINT": "recorded:kill"})
     run = user.runs()[0]["run_id"]
@@ -35,7 +35,7 @@ def test_cancel_of_a_submit_that_died_before_its_folder(user, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_metrics_of_many_megabytes_are_all_there(user):
+def test_large_metrics_are_complete(user):
     script = "from mlworkbench import log\nfor n in range(150000): log('loss', n)\nlog('final', 1)"
     project = user.project("demo", train=script)
     run = user.mlw("submit", "--detach", "train.py", cwd=project).run
@@ -63,16 +63,16 @@ print("said")
 """
 
 
-def test_a_script_that_fills_its_run_folder_with_junk_ends_like_any_other(user):
-    """Sparse files cost the script nothing. They kept the end from the client, whose every command then hung."""
+def test_script_with_junk_in_run_folder_ends_normally(user):
+    """Sparse files cost the script nothing, but they once blocked the end event and hung every command."""
     project = user.project("demo", train=HOSTILE)
     done = user.mlw("submit", "train.py", cwd=project)
     assert (done.code, done.out) == (0, "said\n"), done
     record = user.info(done.run)
     assert (record["status"], record["loss"]) == ("Completed", 0.5)
     left = "\n".join(record["left_out"])
-    for said in ("metrics/folder: not a file", "metrics/fifo: not a file", "metrics/link: not a file"):
-        assert said in left
+    for message in ("metrics/folder: not a file", "metrics/fifo: not a file", "metrics/link: not a file"):
+        assert message in left
     assert "metrics/vast: skipped a line longer than 4 MiB" in left and "outputs/vast: not hashed" in left
     assert "20 files with" in left, left
     assert "Skipped:" in done.err and "outputs/vast: not hashed" in done.err
@@ -84,7 +84,7 @@ def test_a_script_that_fills_its_run_folder_with_junk_ends_like_any_other(user):
     "damage",
     ["created", "folder", "nested", "fifo", "seq", "time"],
 )
-def test_one_bad_run_folder_costs_only_itself(user, damage):
+def test_damaged_run_folder_affects_only_itself(user, damage):
     project = user.project("demo", train="print(1)")
     good, bad = (user.mlw("submit", "train.py", cwd=project).run for _ in range(2))
     folder = user.folder(bad)
@@ -103,12 +103,12 @@ def test_one_bad_run_folder_costs_only_itself(user, damage):
     elif damage == "time":
         (folder / "events.jsonl").write_text('{"w": "sup", "seq": 1, "t": 1e20, "kind": "accepted", "data": {}}\n')
     assert user.mlw("history", "rebuild").code == 0
-    listed = [one["run_id"] for one in user.runs()]
+    listed = [row["run_id"] for row in user.runs()]
     assert good in listed
     assert user.mlw("submit", "train.py", cwd=project).code == 0
 
 
-def test_nothing_is_imported_from_the_current_folder(user, tmp_path):
+def test_current_folder_is_not_imported(user, tmp_path):
     project = user.project("demo", train="print('fine')")
     for name in ("click", "yaml", "apsw", "typing", "json"):
         (project / f"{name}.py").write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')")
@@ -117,11 +117,10 @@ def test_nothing_is_imported_from_the_current_folder(user, tmp_path):
     done = user.mlw("ps", cwd=project, env={"PYTHONPATH": ":/nowhere"})
     assert done.code == 0, done
     if (tmp_path / "PWNED").exists():
-        # Python itself imports some modules before the first line of ours; of those the interpreter answers.
         pytest.fail("a module of the project was imported")
 
 
-def test_contact_that_comes_back_is_told(user):
+def test_restored_contact_is_reported(user):
     project = user.project("demo", train="import time; print('up'); time.sleep(1000)")
     run = user.mlw("submit", "--detach", "train.py", cwd=project).run
     owner = user.folder(run) / "claim" / "owner.json"
@@ -138,7 +137,7 @@ def test_contact_that_comes_back_is_told(user):
     assert user.mlw("cancel", run).code == 0
 
 
-def test_a_machine_that_is_gone_for_good(user):
+def test_permanently_lost_machine(user):
     project = user.project("demo", train="import time; print('up'); time.sleep(1000)")
     run = user.mlw("submit", "--detach", "train.py", cwd=project).run
     assert user.mlw("cancel", "--forget", run).code == 0
@@ -146,35 +145,35 @@ def test_a_machine_that_is_gone_for_good(user):
     assert (record["status"], record["ending"]) == ("Failed", "target lost the run")
 
 
-def test_accounts_without_a_name_or_a_home(user):
+def test_account_without_home(user):
     project = user.project("demo", train="import time; print('up'); time.sleep(1000)")
     env = {name: value for name, value in user.env.items() if name != "MLW_HOME"}
     done = subprocess.run([str(MLW), "ps"], cwd=project, env={**env, "HOME": ""}, capture_output=True)
     assert b"Traceback" not in done.stderr
 
 
-def test_a_script_that_exits_with_130_is_not_ctrl_c(user):
+def test_script_exit_code_130_is_not_ctrl_c(user):
     project = user.project("demo", train="import sys; sys.exit(130)")
     assert user.mlw("submit", "train.py", cwd=project).code == 130
 
 
-def test_ctrl_c_during_the_launch_says_what_became_of_the_run(user):
+def test_ctrl_c_during_launch_reports_run_state(user):
     project = user.project("demo", train="import time; print('up'); time.sleep(1000)")
     first = user.start("submit", "train.py", cwd=project, env={"MLW_FAILPOINT": "launching:sleep=5"})
     assert first.stderr.readline().startswith(b"RunId: ")
     first.send_signal(signal.SIGINT)
-    _, said = first.communicate()
-    assert b"was not started; start it with 'mlw experiment resume" in said
+    _, stderr = first.communicate()
+    assert b"was not started; start it with 'mlw experiment resume" in stderr
     assert first.returncode == -signal.SIGINT
 
 
-def test_another_script_under_the_same_key(user):
+def test_same_key_with_other_script_is_refused(user):
     project = user.project("demo", train="print(1)", other="print(2)")
     user.mlw("submit", "--key", "k", "train.py", cwd=project)
     assert user.mlw("submit", "--key", "k", "other.py", cwd=project).code == 2
 
 
-def test_damaged_program_of_ours_heals(user):
+def test_damaged_mlw_program_is_repaired(user):
     project = user.project("demo", train="print('fine')")
     user.mlw("submit", "train.py", cwd=project)
     (installed,) = user.store.glob("lib/*/remote/supervisor.py")
@@ -192,18 +191,18 @@ def fill(path):
 
 @pytest.fixture
 def small_store(user):
-    """The user's store on a disk of 8 MB of its own, which is gone however the test ends."""
+    """Put the user's store on a separate disk of 8 MB, unmounted after the test."""
     if os.getuid() != 0:
         pytest.skip("mounting a small disk needs root")
     user.store.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(user.store)], check=True)
     yield user.store
-    end_processes(user.store)  # they would keep a disk that is unmounted later
+    end_processes(user.store)  # they would keep using the unmounted disk
     while os.path.ismount(user.store):
         subprocess.run(["umount", "-l", str(user.store)], check=True)
 
 
-def test_full_disk_is_named(user, small_store):
+def test_full_disk_is_reported(user, small_store):
     project = user.project("demo", train="print(1)")
     user.mlw("submit", "train.py", cwd=project)
     with pytest.raises(OSError, match="No space"):
@@ -216,22 +215,22 @@ def test_full_disk_is_named(user, small_store):
     assert user.mlw("submit", "train.py", cwd=project).out == "1\n"
 
 
-def test_removing_a_run(user):
+def test_remove_run(user):
     project = user.project("demo", train="print(1)")
-    one, two = (user.mlw("submit", "train.py", cwd=project).run for _ in range(2))
-    assert user.mlw("history", "remove", one, cwd=project).code != 0, "asks first, and there is nobody to answer"
+    first, second = (user.mlw("submit", "train.py", cwd=project).run for _ in range(2))
+    assert user.mlw("history", "remove", first, cwd=project).code != 0, "asks first, and there is nobody to answer"
     assert len(user.runs()) == 2
-    assert user.mlw("history", "remove", "--yes", one, cwd=project).code == 0
-    assert [run["run_id"] for run in user.runs()] == [two]
-    assert not user.folder(one).exists()
+    assert user.mlw("history", "remove", "--yes", first, cwd=project).code == 0
+    assert [run["run_id"] for run in user.runs()] == [second]
+    assert not user.folder(first).exists()
 
 
-def test_a_follower_that_begins_while_another_reads_the_end(user):
-    """The run as it was known and how far it had been read must belong together: else this one waits for ever."""
+def test_follower_started_while_another_reads_the_end(user):
+    """The recorded state and the read position must match. Otherwise this follower waits forever."""
     from mlworkbench.follow import Follower
     from mlworkbench.history.store import History
     from mlworkbench.paths import UserPaths
-    from mlworkbench.targets.opening import open_target
+    from mlworkbench.targets.target_factory import open_target
 
     waits = f"import os, time\nwhile not os.path.exists({str(user.home / 'go')!r}): time.sleep(0.01)\nprint('done')"
     project = user.project("demo", train=waits)
@@ -239,7 +238,7 @@ def test_a_follower_that_begins_while_another_reads_the_end(user):
     history = History(UserPaths(user.store))
     before = history.get(done.run)
     (user.home / "go").write_text("")
-    until(lambda: user.info(done.run)["status"] == "Completed")  # another process has read the end meanwhile
+    until(lambda: user.info(done.run)["status"] == "Completed")  # another process has read the end in the meantime
     assert not before.status.final
     follower = Follower(history, before, open_target(before.spec.compute, history.paths))
     assert b"".join(follower.chunks()) == b"done\n"
@@ -247,8 +246,8 @@ def test_a_follower_that_begins_while_another_reads_the_end(user):
     history.close()
 
 
-def test_cancel_of_a_run_whose_supervisor_is_stopped(user):
-    """By SIGSTOP, as a debugger or a scheduler does: it does not hold up who cancels."""
+def test_cancel_while_supervisor_is_stopped(user):
+    """SIGSTOP, as from a debugger or a scheduler, does not delay the cancel."""
     project = user.project("demo", train="import time\nprint('up', flush=True)\ntime.sleep(1000)")
     run = user.mlw("submit", "--detach", "train.py", cwd=project).run
     folder = user.folder(run)

@@ -1,4 +1,4 @@
-"""The user's story, from nothing to a finished run with metrics and outputs in the history."""
+"""The basic user story: from an empty home to a finished run with metrics and outputs in the history."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.installed
 
 
-def test_from_nothing_to_a_finished_run(user):
+def test_first_run_from_empty_home(user):
     created = user.mlw("project", "create", "--name", "demo")
     assert created.code == 0, created
     project = user.home / "demo"
@@ -31,10 +31,10 @@ def test_from_nothing_to_a_finished_run(user):
     assert 0.5 < record["accuracy"] <= 1
     folder = user.folder(done.run)
     assert (folder / "log").read_bytes() == done.stdout
-    for one in json.loads((folder / "outputs.json").read_text())["outputs"]:
-        content = (folder / "work" / "outputs" / one["path"]).read_bytes()
-        assert one["sha256"] == hashlib.sha256(content).hexdigest()
-        assert one["size"] == len(content) > 0
+    for output in json.loads((folder / "outputs.json").read_text())["outputs"]:
+        content = (folder / "work" / "outputs" / output["path"]).read_bytes()
+        assert output["sha256"] == hashlib.sha256(content).hexdigest()
+        assert output["size"] == len(content) > 0
     assert not (project / "outputs").exists(), "the run must not write into the project"
 
     listed = user.mlw("history", "list", cwd=project)

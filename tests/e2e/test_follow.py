@@ -1,4 +1,4 @@
-"""The log on the screen and in the file: byte for byte, resumable, harmless."""
+"""The log on the screen and in the file: unchanged bytes, resumable, safe for terminals."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ sys.stdout.write('\nprogress 10%\rprogress 99%\n')
 """
 
 
-def on_a_terminal(user, *words, cwd, **more):
+def on_a_terminal(user, *arguments, cwd, **more):
     env = {**user.env, "TERM": "xterm-256color"}
-    return pexpect.spawn(str(MLW), list(words), cwd=str(cwd), env=env, timeout=60, echo=False, **more)
+    return pexpect.spawn(str(MLW), list(arguments), cwd=str(cwd), env=env, timeout=60, echo=False, **more)
 
 
 def test_log_is_byte_exact(user):
@@ -50,21 +50,21 @@ def test_stdout_and_stderr_keep_their_order(user):
     assert user.mlw("submit", "train.py", cwd=project).out.split() == [str(n) for n in range(2000)]
 
 
-def test_terminal_escapes_are_shown_and_colours_pass(user):
+def test_terminal_escapes_are_escaped_and_colors_pass(user):
     project = user.project("demo", train=EVIL)
     screen = on_a_terminal(user, "submit", "train.py", cwd=project)
     screen.expect(pexpect.EOF)
-    said = screen.before
-    assert b"\x1b[32mgreen\x1b[0m" in said
-    assert b"progress 10%\rprogress 99%" in said
-    rest = re.sub(rb"\x1b\[[0-9;]*m", b"", said)
+    output = screen.before
+    assert b"\x1b[32mgreen\x1b[0m" in output
+    assert b"progress 10%\rprogress 99%" in output
+    rest = re.sub(rb"\x1b\[[0-9;]*m", b"", output)
     assert b"\x1b" not in rest
     assert b"\x07" not in rest
     assert b"\xc2\x9b" not in rest
     assert b"]52;c;cm0gLXJm" in rest, "shown, not executed"
 
 
-def test_ctrl_c_detaches_and_says_how_to_come_back(user):
+def test_ctrl_c_detaches_and_prints_follow_command(user):
     project = user.project(
         "demo", train="import time\nprint('up')\nfor n in range(100000): print('tick', n); time.sleep(0.02)"
     )
@@ -80,7 +80,7 @@ def test_ctrl_c_detaches_and_says_how_to_come_back(user):
     assert screen.signalstatus == 2, "a loop in a shell ends only if it dies of the signal"
     log = user.folder(run) / "log"
     size = log.stat().st_size
-    until(lambda: log.stat().st_size > size)  # the run goes on
+    until(lambda: log.stat().st_size > size)  # the run continues
     screen = on_a_terminal(user, "logs", "-f", run, cwd=project)
     screen.expect("up")
     screen.expect("tick 5")
@@ -91,7 +91,7 @@ def test_ctrl_c_detaches_and_says_how_to_come_back(user):
     assert user.info(run)["status"] == "Canceled"
 
 
-def test_a_closed_terminal_ends_the_client_only(user):
+def test_closed_terminal_ends_only_the_client(user):
     project = user.project("demo", train="import time\nwhile True: print('tick'); time.sleep(0.02)")
     screen = on_a_terminal(user, "submit", "train.py", cwd=project)
     screen.expect(r"RunId: (\S+)")
@@ -104,7 +104,7 @@ def test_a_closed_terminal_ends_the_client_only(user):
     assert user.mlw("cancel", run).code == 0
 
 
-def test_a_reader_that_leaves(user):
+def test_closed_pipe(user):
     project = user.project("demo", train="for n in range(200000): print(n)")
     done = user.mlw("submit", "train.py", cwd=project)
     pipe = subprocess.Popen([str(MLW), "logs", done.run], env=user.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -116,7 +116,7 @@ def test_a_reader_that_leaves(user):
 
 
 def test_killed_followers_and_supervisor_change_nothing(user):
-    """P1, P5: ticks without a gap, and the whole log at the end, whoever dies on this side."""
+    """The log is complete, whichever local process is killed."""
     script = "import os, time\nfor n in range(400):\n  print(n, 'x' * 50); time.sleep(0.005)"
     project = user.project("demo", train=script)
     first = user.start("submit", "train.py", cwd=project)
@@ -138,24 +138,24 @@ def test_killed_followers_and_supervisor_change_nothing(user):
     assert hashlib.sha256(last.stdout).digest() == hashlib.sha256((user.folder(run) / "log").read_bytes()).digest()
 
 
-def test_big_log_in_little_memory(user):
+def test_follow_large_log_with_little_memory(user):
     project = user.project(
         "demo", train="import os\nb = b'y' * 99 + b'\\n'\nfor n in range(300): os.write(1, b * 10000)"
     )
     done = user.mlw("submit", "--detach", "train.py", cwd=project)
-    # Measured from a small process: a child counts the memory of whoever forked it, and that would be pytest.
+    # Measure from a small process, because a child starts with the memory of its parent, here pytest.
     measure = "import os, resource, subprocess, sys; done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL);"
     measure += "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    words = [sys.executable, "-I", "-S", "-c", measure, str(MLW), "logs", "-f", done.run]
-    told = subprocess.run(words, cwd=project, env=user.env, capture_output=True, timeout=120).stdout.split()
-    code, memory = int(told[0]), int(told[1])
+    command = [sys.executable, "-I", "-S", "-c", measure, str(MLW), "logs", "-f", done.run]
+    output = subprocess.run(command, cwd=project, env=user.env, capture_output=True, timeout=120).stdout.split()
+    code, memory = int(output[0]), int(output[1])
     assert code == 0
     assert (user.folder(done.run) / "log").stat().st_size == 300_000_000
     assert memory < 100 * 1024, f"{memory} kB"
 
 
 @pytest.mark.parametrize("where", ["terminal", "pipe"])
-def test_one_long_line(user, where):
+def test_follow_long_line(user, where):
     project = user.project("demo", train="import sys\nfor n in range(20): sys.stdout.write('z' * 1000000)")
     if where == "pipe":
         assert user.mlw("submit", "train.py", cwd=project).stdout == b"z" * 20_000_000

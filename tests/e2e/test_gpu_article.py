@@ -1,4 +1,4 @@
-"""The walk of the original's GPU article: create a project, attach a machine, edit two files, submit."""
+"""Follow the original GPU article: create a project, attach a machine, edit two files, and submit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def canaries(*places: Path) -> list[Path]:
+def files_with_password(*places: Path) -> list[Path]:
     return [
         path
         for place in places
@@ -47,15 +47,15 @@ def canaries(*places: Path) -> list[Path]:
     ]
 
 
-def attach(laptop, project: Path, host: Machine, *words: str):
+def attach(laptop, project: Path, host: Machine, *options: str):
     return laptop.mlw(
-        *("computetarget", "attach", *words, "--name", "my_dsvm", "--address", host.address),
+        *("computetarget", "attach", *options, "--name", "my_dsvm", "--address", host.address),
         *("--username", host.user, "--password", PASSWORD, "--host-key", host.host_key_fingerprint),
         cwd=project,
     )
 
 
-def test_the_walk_of_the_article(laptop, machine, engine, channel):
+def test_gpu_article_walkthrough(laptop, machine, engine, channel):
     host = machine(password=PASSWORD, docker="yes")
     project = laptop.project("mnist", train=PACKAGES + TRAIN)
     depend(project, channel, "six==1.16.0")
@@ -81,20 +81,20 @@ def test_the_walk_of_the_article(laptop, machine, engine, channel):
 
     folder = laptop.folder(done.run)
     model = folder / "work" / "outputs" / "model.bin"
-    there = host.home / ".mlw" / "runs" / done.run
+    remote_folder = host.home / ".mlw" / "runs" / done.run
     assert (
         hashlib.sha256(model.read_bytes()).hexdigest()
-        == hashlib.sha256((there / "work" / "outputs" / "model.bin").read_bytes()).hexdigest()
+        == hashlib.sha256((remote_folder / "work" / "outputs" / "model.bin").read_bytes()).hexdigest()
     )
-    assert (there / "work" / "outputs" / "model.bin").stat().st_uid == host.uid
-    assert (folder / "log").read_bytes() == (there / "log").read_bytes() == done.stdout
+    assert (remote_folder / "work" / "outputs" / "model.bin").stat().st_uid == host.uid
+    assert (folder / "log").read_bytes() == (remote_folder / "log").read_bytes() == done.stdout
     assert engine.containers() == []
-    assert canaries(laptop.home, laptop.store, host.home) == []
+    assert files_with_password(laptop.home, laptop.store, host.home) == []
     listed = json.loads(laptop.mlw("history", "list", "-o", "json", cwd=project).out)
-    assert [one["run_id"] for one in listed] == [done.run]
+    assert [run["run_id"] for run in listed] == [done.run]
 
 
-def test_the_older_spelling_of_attach(laptop, machine):
+def test_original_spelling_of_attach(laptop, machine):
     host = machine(password=PASSWORD)
     project = laptop.project("mnist", train=TRAIN)
     attached = attach(laptop, project, host, "--type", "remote")
@@ -106,7 +106,7 @@ def test_the_older_spelling_of_attach(laptop, machine):
     assert laptop.info(done.run)["accuracy"] == 0.875
 
 
-def test_a_failed_attach_changes_nothing(laptop, machine):
+def test_failed_attach_changes_nothing(laptop, machine):
     host = machine(password=PASSWORD)
     project = laptop.project("mnist", train=TRAIN)
     before = sorted(path for path in [*project.rglob("*"), *host.home.rglob("*")] if path.is_file())

@@ -1,4 +1,4 @@
-"""The history: listing, queries, rebuilding, damage, many processes at once."""
+"""The history: lists, queries, rebuilds, damage, and many concurrent processes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ open("outputs/model.txt", "w").write(sys.argv[1])
 
 
 @pytest.fixture
-def three(user):
+def three_runs(user):
     project = user.project("demo", train=LOGS)
     runs = [user.mlw("submit", "train.py", value, cwd=project).run for value in ("0.5", "0.7", "0.6")]
     return user, project, runs
 
 
-def test_list_last_and_info(three):
-    user, project, runs = three
+def test_list_last_and_info(three_runs):
+    user, project, runs = three_runs
     table = user.mlw("history", "list", cwd=project)
     lines = table.out.splitlines()
-    assert [word for word in lines[0].split() if word in ("Run", "Status", "accuracy")] == [
+    assert [column for column in lines[0].split() if column in ("Run", "Status", "accuracy")] == [
         "Run",
         "Status",
         "accuracy",
@@ -49,8 +49,8 @@ def test_list_last_and_info(three):
     assert user.info(runs[0])["accuracy"] == pytest.approx(0.52)
 
 
-def test_queries(three):
-    user, project, runs = three
+def test_queries(three_runs):
+    user, project, runs = three_runs
     best = user.mlw("history", "list", "--query", "max_by(@, &accuracy).run_id", "-o", "tsv", cwd=project)
     assert best.out.strip() == runs[1]
     done = user.mlw("history", "list", "--query", "[?status=='Completed'] | length(@)", "-o", "json", cwd=project)
@@ -59,11 +59,11 @@ def test_queries(three):
     assert tsv.out == "3\t0\n2\t0\n1\t0\n"
 
 
-def test_another_project_is_listed_apart(three):
-    user, project, runs = three
+def test_projects_are_listed_separately(three_runs):
+    user, project, runs = three_runs
     other = user.project("other", train="print(1)")
     run = user.mlw("submit", "train.py", cwd=other).run
-    assert [one["run_id"] for one in json.loads(user.mlw("history", "list", "-o", "json", cwd=other).out)] == [run]
+    assert [row["run_id"] for row in json.loads(user.mlw("history", "list", "-o", "json", cwd=other).out)] == [run]
     assert len(user.runs()) == 4
 
 
@@ -76,8 +76,8 @@ def test_untracked_runs_are_not_listed(user):
     assert user.info(done.run)["hidden"] is True
 
 
-def test_rebuild_from_the_folders(three):
-    user, project, runs = three
+def test_rebuild_from_run_folders(three_runs):
+    user, project, runs = three_runs
     before = user.runs()
     for path in user.store.glob("history.db*"):
         path.unlink()
@@ -88,12 +88,12 @@ def test_rebuild_from_the_folders(three):
 
 
 def strip(records):
-    return [{key: value for key, value in one.items() if key != "age"} for one in records]
+    return [{key: value for key, value in record.items() if key != "age"} for record in records]
 
 
 @pytest.mark.parametrize("damage", ["header", "middle", "truncated", "empty", "garbage", "wal"])
-def test_damaged_index_is_noticed_set_aside_and_rebuilt(three, damage):
-    user, project, runs = three
+def test_damaged_index_is_detected_set_aside_and_rebuilt(three_runs, damage):
+    user, project, runs = three_runs
     before = strip(user.runs())
     database = user.store / "history.db"
     content = bytearray(database.read_bytes())
@@ -118,10 +118,10 @@ def test_damaged_index_is_noticed_set_aside_and_rebuilt(three, damage):
         assert list(user.store.glob("history.db.damaged-*")), "the damaged file is kept"
 
 
-def test_newer_index_is_refused_and_left_alone(three):
+def test_newer_index_is_refused_and_left_alone(three_runs):
     import apsw
 
-    user, project, runs = three
+    user, project, runs = three_runs
     connection = apsw.Connection(str(user.store / "history.db"))
     connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -131,28 +131,28 @@ def test_newer_index_is_refused_and_left_alone(three):
     assert not list(user.store.glob("*.damaged*"))
 
 
-def test_fifty_processes_at_once(user):
-    """No "database is locked" reaches anybody."""
+def test_fifty_parallel_processes(user):
+    """No user sees "database is locked"."""
     project = user.project("demo", train="print(1)")
     user.mlw("submit", "train.py", cwd=project)
     with ThreadPoolExecutor(50) as pool:
         done = list(pool.map(lambda n: user.mlw("submit", "--detach", "train.py", cwd=project), range(50)))
-    assert [one for one in done if one.code != 0] == []
+    assert [result for result in done if result.code != 0] == []
     runs = user.runs()
-    assert len({one["run_id"] for one in runs}) == 51
-    assert sorted(one["run_number"] for one in runs) == list(range(1, 52))
+    assert len({result["run_id"] for result in runs}) == 51
+    assert sorted(result["run_number"] for result in runs) == list(range(1, 52))
 
 
-def test_deleted_run_folder_is_told(user):
+def test_deleted_run_folder_is_reported(user):
     project = user.project("demo", train="import time; print('up'); time.sleep(1000)")
     run = user.mlw("submit", "--detach", "train.py", cwd=project).run
     pid = user.folder(run) / "started.json"
     from tests.supervisor.conftest import until
 
     until(pid.exists)
-    until(lambda: (user.folder(run) / "log").read_text() == "up\n")  # it has read its script
+    until(lambda: (user.folder(run) / "log").read_text() == "up\n")  # the run has read its script
     child = json.loads(pid.read_text())["pid"]
-    user.folder(run).rename(user.home / "removed")  # at once: the supervisor may be writing into it
+    user.folder(run).rename(user.home / "removed")  # renamed, because the supervisor may still write into the folder
     shutil.rmtree(user.home / "removed", ignore_errors=True)
     record = user.info(run)
     assert (record["status"], record["ending"]) == ("Failed", "target lost the run")
@@ -160,8 +160,8 @@ def test_deleted_run_folder_is_told(user):
     os.kill(child, 9)
 
 
-def test_outputs_of_all_kinds(user):
-    """Links are not followed, special files are not opened, odd names survive."""
+def test_outputs_of_all_file_types(user):
+    """Links are not followed, special files are not opened, and unusual names are kept."""
     project = user.project(
         "demo",
         train="import os, socket\nos.chdir('outputs')\nos.makedirs('deep/er')\nopen('deep/er/a', 'w').write('x')\n"
@@ -170,8 +170,8 @@ def test_outputs_of_all_kinds(user):
     )
     done = user.mlw("submit", "train.py", cwd=project)
     assert done.code == 0, done
-    found = json.loads((user.folder(done.run) / "outputs.json").read_text())["outputs"]
-    kinds = {one["path"]: one["kind"] for one in found}
+    outputs = json.loads((user.folder(done.run) / "outputs.json").read_text())["outputs"]
+    kinds = {output["path"]: output["kind"] for output in outputs}
     assert kinds == {
         "deep/er/a": "file",
         "link": "link that leads out of the working copy",
@@ -183,14 +183,14 @@ def test_outputs_of_all_kinds(user):
     assert "\nname" not in done.err, "an odd name cannot break the lines"
 
 
-def test_store_is_private_and_nothing_else_is_written(three):
-    """P12, X09: only our own folder, readable by nobody else."""
-    user, project, runs = three
+def test_store_is_private_and_nothing_else_is_written(three_runs):
+    """Only the mlw folder is written, and other users cannot read it."""
+    user, project, runs = three_runs
     assert sorted(path.name for path in user.home.iterdir()) == ["demo"]
     wide = [
         path
         for path in user.store.rglob("*")
-        # Copies of the project keep its modes; the folders around them are closed.
+        # Copies of the project keep its modes; the folders around them are private.
         if path.stat().st_mode & 0o077 and not {"work", "tree", "lib"} & set(path.relative_to(user.store).parts)
     ]
     assert wide == []
@@ -198,23 +198,23 @@ def test_store_is_private_and_nothing_else_is_written(three):
 
 
 def test_ids_never_clash(user):
-    from mlworkbench.history.names import new_id
+    from mlworkbench.history.run_ids import new_id
 
     ids = [new_id("Démo Projekt!! " + "x" * random.randint(0, 50)) for _ in range(2000)]
     assert len(set(ids)) > 1990
-    assert all(len(one) <= 50 and set(one) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for one in ids)
+    assert all(len(run_id) <= 50 and set(run_id) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for run_id in ids)
 
 
 @pytest.mark.parametrize("project", ["demo", "Démo Projekt!!", "x" * 50, "ÄÖ"])
-def test_an_id_without_its_project(project):
-    from mlworkbench.history.names import new_id, without_project
+def test_short_id_omits_project_name(project):
+    from mlworkbench.history.run_ids import new_id, strip_project
 
-    assert re.fullmatch(r"[a-z]+-[a-z]+-[a-z0-9]{4}", without_project(new_id(project), project))
-    assert without_project("other-swift-otter-7k2q", project) == "other-swift-otter-7k2q"
+    assert re.fullmatch(r"[a-z]+-[a-z]+-[a-z0-9]{4}", strip_project(new_id(project), project))
+    assert strip_project("other-swift-otter-7k2q", project) == "other-swift-otter-7k2q"
 
 
-def test_help_is_there_at_every_level(user):
-    for words in (
+def test_help_at_every_level(user):
+    for command in (
         [],
         ["project"],
         ["experiment"],
@@ -223,7 +223,7 @@ def test_help_is_there_at_every_level(user):
         ["experiment", "cancel"],
         ["history", "info"],
     ):
-        done = user.mlw(*words, "--help")
+        done = user.mlw(*command, "--help")
         assert done.code == 0
         assert "Usage: mlw" in done.out
     assert subprocess.run([str(MLW)], env=user.env, capture_output=True).returncode in (0, 2)

@@ -1,4 +1,4 @@
-"""A history of many runs: the answers are right, and nobody waits for them, not even while it is made anew."""
+"""A history of many runs: queries are correct and fast, even during a rebuild."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mlworkbench.history.store import History
 from mlworkbench.model import Run, Status
 from mlworkbench.paths import UserPaths
 from tests.conftest import MLW
-from tests.unit.test_history_store import spec, write_files
+from tests.unit.history.test_store import spec, write_files
 
 COUNT = 20_000
-FOLDERS = 2_100  # enough for a rebuild to have helpers: see history/gather.py
+FOLDERS = 2_100  # enough for a rebuild to use worker processes: see history/parallel_read.py
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def many(user):
 
     def pour(connection):
         for run in runs:
-            rows.pour(connection, rows.encode(run, rows.Reading(), {}))
-        rows.start_account(connection)
+            rows.bulk_insert(connection, rows.encode(run, rows.ReadPosition(), {}))
+        rows.recount_account(connection)
 
     history = History(UserPaths(user.store))
     history._database.write(pour)
@@ -43,15 +43,15 @@ def many(user):
     return user, runs
 
 
-@pytest.mark.installed  # a fork is not our child, and its work would not be counted
-def test_a_search_among_many(many):
+@pytest.mark.installed  # a fork is not a child of this process, so its CPU time would not be counted
+def test_search_among_many_runs(many):
     user, runs = many
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = user.mlw("history", "list", "--where", "accuracy > 0.999 and lr < 10", "-o", "json")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    wanted = [run.id for run in runs[::-1] if run.metrics["accuracy"] > 0.999 and int(run.id[5:]) < 10_000]
-    assert [one["run_id"] for one in json.loads(done.out)] == wanted
-    # On a quiet machine a tenth of this.
+    expected = [run.id for run in runs[::-1] if run.metrics["accuracy"] > 0.999 and int(run.id[5:]) < 10_000]
+    assert [row["run_id"] for row in json.loads(done.out)] == expected
+    # An idle machine needs a tenth of this.
     assert after.ru_utime - before.ru_utime < 2.0
     best = user.mlw("history", "list", "--sort", "-accuracy", "-n", "1", "--query", "[0].run_id", "-o", "tsv")
     assert best.out.strip() == max(runs, key=lambda run: run.metrics["accuracy"]).id
@@ -61,43 +61,43 @@ def test_a_search_among_many(many):
 
 @pytest.fixture
 def folders(user):
-    """A store whose runs are there, and whose index knows none of them."""
+    """A store with runs that the index does not contain yet."""
     user.mlw("history", "list")
     for number in range(1, FOLDERS + 1):
-        one = replace(spec(number), number=number)
-        folder = Path(UserPaths(user.store).root.run(one.id).path)
+        run = replace(spec(number), number=number)
+        folder = Path(UserPaths(user.store).root.run(run.id).path)
         write_files(str(folder), number * 10 + 1)
-        (folder / "spec.json").write_text(json.dumps(asdict(one)))
+        (folder / "spec.json").write_text(json.dumps(asdict(run)))
     return user
 
 
-def test_submits_go_on_while_the_index_is_made_anew(folders):
+def test_submits_continue_during_rebuild(folders):
     user = folders
     project = user.project("demo", train="print(1)")
     rebuild = subprocess.Popen([str(MLW), "history", "rebuild"], env=user.env, stderr=subprocess.PIPE, text=True)
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda _: user.mlw("submit", "train.py", cwd=project), range(6)))
-    _, said = rebuild.communicate()
-    assert [one for one in done if one.code != 0] == []
-    assert rebuild.returncode == 0, said
-    # From the folders again, and now there is nobody who could have helped.
+    _, stderr = rebuild.communicate()
+    assert [row for row in done if row.code != 0] == []
+    assert rebuild.returncode == 0, stderr
+    # Rebuild from the folders again, now without concurrent submits.
     assert f"indexed {FOLDERS + 6} runs" in user.mlw("history", "rebuild").err
-    listed = [one["run_id"] for one in user.runs()]
+    listed = [row["run_id"] for row in user.runs()]
     assert len(listed) == len(set(listed)) == FOLDERS + 6
-    assert {one.run for one in done} <= set(listed)
+    assert {row.run for row in done} <= set(listed)
     assert not list(user.store.glob("*.damaged-*"))
 
 
 @pytest.mark.parametrize(("stage", "lost"), [("renewed:kill:3", False), ("filled:kill", True)])
-def test_rebuild_is_killed_in_the_middle(folders, stage, lost):
-    """Half of a live index put right, or the whole of a new one that is not yet in its place."""
+def test_killed_rebuild_loses_nothing(folders, stage, lost):
+    """Kill the repair of a live index halfway, or the build of a new one before it replaces the old."""
     user = folders
     if lost:
         for path in user.store.glob("history.db*"):
             path.unlink()
     assert user.mlw("history", "rebuild", env={"MLW_FAILPOINT": stage}).code == -9
-    known = len(user.runs())
-    assert known == FOLDERS if lost else 0 < known < FOLDERS
+    count = len(user.runs())
+    assert count == FOLDERS if lost else 0 < count < FOLDERS
     assert user.mlw("history", "info", "demo-00001").code == 0
     assert f"indexed {FOLDERS} runs" in user.mlw("history", "rebuild").err
     assert len(user.runs()) == FOLDERS

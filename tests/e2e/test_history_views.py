@@ -1,4 +1,4 @@
-"""What people see of the history in the terminal: a user trains, looks, finds the best, compares, tidies up."""
+"""The history in the terminal: train, inspect, find the best run, compare, and clean up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from tests.e2e.elsewhere import Away
+from tests.e2e.remote_target import RemoteTarget
 from tests.e2e.test_commands import on_terminal
 from tests.machines.network import wait_until
 
@@ -36,7 +36,7 @@ mlw.log_table("rows", {"a": [1, 2]})
 print("trained")
 """
 
-# What MLflow's nested runs leave, written down without MLflow.
+# The records of MLflow's nested runs, written without MLflow.
 NESTED = """
 import json, os
 import mlworkbench as mlw
@@ -55,8 +55,8 @@ print("parent's log")
 """
 
 
-def submit(user, project, *words):
-    done = user.mlw("submit", *words, cwd=project)
+def submit(user, project, *arguments):
+    done = user.mlw("submit", *arguments, cwd=project)
     assert done.code == 0, done
     return done.run
 
@@ -68,16 +68,16 @@ def trained(user):
     return user, project, [submit(user, project, "train.py", "--lr", lr) for lr in ("0.1", "0.3", "0.01")]
 
 
-def ask(user, *words, cwd):
-    done = user.mlw("history", *words, "-o", "json", cwd=cwd)
+def query(user, *arguments, cwd):
+    done = user.mlw("history", *arguments, "-o", "json", cwd=cwd)
     assert done.code == 0, done
-    return json.loads(done.out, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    return json.loads(done.out, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
 
 
-# -- the story -----------------------------------------------------------------------------------------
+# -- complete workflow ---------------------------------------------------------------------------------
 
 
-def test_from_training_to_a_tidy_history(trained):
+def test_workflow_from_training_to_cleanup(trained):
     user, project, (first, second, third) = trained
 
     best = user.mlw("history", "best", "--metric", "accuracy", cwd=project)
@@ -93,8 +93,8 @@ def test_from_training_to_a_tidy_history(trained):
 
     page = user.mlw("show", third, cwd=project)
     assert page.code == 0, page
-    for words in (third, "Completed", "train.py --lr 0.01", "adam", "team=vision", "▁", "█"):
-        assert words in page.out, words
+    for text in (third, "Completed", "train.py --lr 0.01", "adam", "team=vision", "▁", "█"):
+        assert text in page.out, text
     assert re.search(r"accuracy +100 +0.985 +0.49 +0.985 ", page.out), page.out
 
     chart = user.mlw("history", "metrics", third, "loss", cwd=project)
@@ -112,9 +112,9 @@ def test_from_training_to_a_tidy_history(trained):
     assert user.mlw("history", "archive", second, cwd=project).code == 0
     listed = user.mlw("history", "list", cwd=project)
     assert second not in listed.out and "small steps" in listed.out and "best, for=paper" in listed.out
-    [found] = ask(user, "list", "--text", "KEEP", cwd=project)
-    assert (found["name"], found["description"]) == ("small steps", "the one we keep")
-    assert found["tags"] == ["team=vision", "best", "for=paper"]
+    [match] = query(user, "list", "--text", "KEEP", cwd=project)
+    assert (match["name"], match["description"]) == ("small steps", "the one we keep")
+    assert match["tags"] == ["team=vision", "best", "for=paper"]
 
     size = sum(path.lstat().st_blocks * 512 for path in (user.folder(first), *user.folder(first).rglob("*")))
     gone = user.mlw("history", "remove", first, "-y", cwd=project)
@@ -122,17 +122,17 @@ def test_from_training_to_a_tidy_history(trained):
     freed = float(re.search(r"freed ([\d.]+) kB", gone.err)[1])
     assert abs(freed - size / 1000) < 30, (gone, size)
     assert user.mlw("history", "rebuild").code == 0
-    assert ask(user, "list", "--text", "KEEP", cwd=project)[0]["tags"] == ["team=vision", "best", "for=paper"]
+    assert query(user, "list", "--text", "KEEP", cwd=project)[0]["tags"] == ["team=vision", "best", "for=paper"]
 
 
 # -- list ----------------------------------------------------------------------------------------------
 
 
-def test_groups(trained):
+def test_list_grouped_by_parameter(trained):
     user, project, (first, *_) = trained
     submit(user, project, "train.py", "--lr", "0.10")
-    groups = ask(user, "list", "--group", "lr", cwd=project)
-    assert [(one["lr"], one["runs"]) for one in groups] == [(0.01, 1), (0.1, 2), (0.3, 1)]
+    groups = query(user, "list", "--group", "lr", cwd=project)
+    assert [(group["lr"], group["runs"]) for group in groups] == [(0.01, 1), (0.1, 2), (0.3, 1)]
     accuracy = groups[1]["metrics"]["accuracy"]
     assert accuracy == {
         "runs": 2,
@@ -150,38 +150,38 @@ def test_groups(trained):
     assert table.code == 66 and "lr" in table.err, "known names are told"
     table = user.mlw("history", "list", "--group", "tags.team", cwd=project)
     assert re.search(r"vision +4 .*0\.\d+ ± 0\.\d+", table.out), table
-    by_status = ask(user, "list", "--group", "status", "--where", "lr < 0.2", cwd=project)
-    assert [(one["status"], one["runs"]) for one in by_status] == [("Completed", 3)]
+    by_status = query(user, "list", "--group", "status", "--where", "lr < 0.2", cwd=project)
+    assert [(group["status"], group["runs"]) for group in by_status] == [("Completed", 3)]
 
 
-def test_children_inside_a_run(user):
+def test_show_nested_runs(user):
     project = user.project("demo", train=NESTED)
     parent = submit(user, project, "train.py")
-    [listed] = ask(user, "list", cwd=project)
+    [listed] = query(user, "list", cwd=project)
     assert listed["run_id"] == parent and len(listed["children"]) == 2
     first, second = listed["children"]
     assert first == f"{parent}.00000000"[: len(parent) + 1] + first.rpartition(".")[2]
     table = user.mlw("history", "list", cwd=project).out
     assert "Children" in table and first not in table
-    assert {one["run_id"] for one in ask(user, "list", "--children", cwd=project)} == {parent, first, second}
-    assert {one["run_id"] for one in ask(user, "list", "--parent", parent[:-2], cwd=project)} == {first, second}
-    assert [one["run_id"] for one in ask(user, "list", "--where", "depth = 2", cwd=project)] == [second]
-    child = ask(user, "info", second, cwd=project)
+    assert {row["run_id"] for row in query(user, "list", "--children", cwd=project)} == {parent, first, second}
+    assert {row["run_id"] for row in query(user, "list", "--parent", parent[:-2], cwd=project)} == {first, second}
+    assert [row["run_id"] for row in query(user, "list", "--where", "depth = 2", cwd=project)] == [second]
+    child = query(user, "info", second, cwd=project)
     assert (child["parent_run_id"], child["name"], child["params"]) == (parent, "second", {"depth": 2})
     assert child["accuracy"] == pytest.approx(0.24)
 
-    best = ask(user, "best", "--metric", "accuracy", cwd=project)
-    assert [one["run_id"] for one in best] == [second, first, parent]
+    best = query(user, "best", "--metric", "accuracy", cwd=project)
+    assert [row["run_id"] for row in best] == [second, first, parent]
     page = user.mlw("show", parent, cwd=project).out
     assert "Children" in page and "second" in page
     assert re.search(rf"{re.escape(second)}.*best", page), page
     page = user.mlw("show", second, cwd=project)
     assert parent in page.out and re.search(r"accuracy +5 +0.24 +0.2 +0.24 ", page.out), page
-    points = ask(user, "metrics", second, "accuracy", cwd=project)
-    assert [(one["step"], one["value"]) for one in points["metrics"]["accuracy"]] == [
+    points = query(user, "metrics", second, "accuracy", cwd=project)
+    assert [(row["step"], row["value"]) for row in points["metrics"]["accuracy"]] == [
         (step, pytest.approx(0.2 + step / 100)) for step in range(5)
     ]
-    compared = ask(user, "compare", first, second, cwd=project)
+    compared = query(user, "compare", first, second, cwd=project)
     assert compared["parameters"] == {"depth": [1, 2]}
 
     log = user.mlw("logs", second, cwd=project)
@@ -191,39 +191,39 @@ def test_children_inside_a_run(user):
     alone = user.mlw("history", "remove", second, "-y", cwd=project)
     assert alone.code == 2 and f"mlw history remove {parent}" in alone.err
     assert user.mlw("history", "tag", second, "--add", "nice", cwd=project).code == 0
-    assert [one["run_id"] for one in ask(user, "list", "--tag", "nice", cwd=project)] == [second]
+    assert [row["run_id"] for row in query(user, "list", "--tag", "nice", cwd=project)] == [second]
     assert user.mlw("experiment", "resume", second, cwd=project).code == 2
     assert user.mlw("history", "remove", parent, "-y", cwd=project).code == 0
-    assert ask(user, "list", "--children", cwd=project) == []
+    assert query(user, "list", "--children", cwd=project) == []
 
 
-def test_children_of_a_sweep(user):
+def test_show_children_of_sweep(user):
     project = user.project("demo", train=TRAIN)
     parent = submit(user, project, "train.py", "--sweep", "lr=0.1,0.01")
-    [listed] = ask(user, "list", cwd=project)
+    [listed] = query(user, "list", cwd=project)
     children = listed["children"]
     assert listed["run_id"] == parent and len(children) == 2
     page = user.mlw("show", parent, cwd=project).out
     assert "sweep over lr=0.1,0.01" in page
     assert re.search(rf"{children[1]} +0.01 +Completed +0.985 +best", page), page
     assert f"part of sweep {parent}" in user.mlw("show", children[0], cwd=project).out
-    assert [one["run_id"] for one in ask(user, "best", "--metric", "loss", "--parent", parent, cwd=project)] == [
+    assert [row["run_id"] for row in query(user, "best", "--metric", "loss", "--parent", parent, cwd=project)] == [
         children[1],
         children[0],
     ]
-    groups = ask(user, "list", "--group", "lr", cwd=project)
-    assert [(one["lr"], one["runs"]) for one in groups] == [(0.01, 1), (0.1, 1)], "the sweep itself is in none"
-    assert ask(user, "compare", *children, cwd=project)["parameters"] == {"lr": ["0.1", "0.01"]}
+    groups = query(user, "list", "--group", "lr", cwd=project)
+    assert [(row["lr"], row["runs"]) for row in groups] == [(0.01, 1), (0.1, 1)], "the sweep itself is in none"
+    assert query(user, "compare", *children, cwd=project)["parameters"] == {"lr": ["0.1", "0.01"]}
     assert user.mlw("history", "archive", parent, cwd=project).code == 0
-    assert ask(user, "list", "--children", cwd=project) == []
+    assert query(user, "list", "--children", cwd=project) == []
     refused = user.mlw("history", "remove", parent, cwd=project)
     assert refused.code == 2 and "; 2 children: " in refused.err, "said before"
     gone = user.mlw("history", "remove", parent, "-y", cwd=project)
-    assert gone.code == 0 and not [one for one in (parent, *children) if user.folder(one).exists()]
-    assert ask(user, "list", "--children", "--archived", cwd=project) == []
+    assert gone.code == 0 and not [row for row in (parent, *children) if user.folder(row).exists()]
+    assert query(user, "list", "--children", "--archived", cwd=project) == []
 
 
-def test_a_sweep_that_nobody_watched(user):
+def test_show_detached_sweep(user):
     project = user.project("demo", train=TRAIN + "raise ValueError('no luck')")
     parent = submit(user, project, "--detach", "train.py", "--sweep", "lr=0.1,0.01")
     wait_until(lambda: user.info(parent)["status"] == "Failed", "the sweep ends")
@@ -232,12 +232,12 @@ def test_a_sweep_that_nobody_watched(user):
     assert "cause: ValueError: no luck" in page
     done = user.mlw("submit", "train.py", "--sweep", "lr=0.1", cwd=project)
     assert f"mlw logs {user.info(done.run)['sweep']['children'][0]}" in done.err, done
-    for words in (["--sweep"], ["--sweep", "lr"], ["--sweep", "--lr=0.1,0.2"], ["--sweep", "lr=lin:1..2"]):
-        refused = user.mlw("submit", "train.py", *words, cwd=project)
+    for options in (["--sweep"], ["--sweep", "lr"], ["--sweep", "--lr=0.1,0.2"], ["--sweep", "lr=lin:1..2"]):
+        refused = user.mlw("submit", "train.py", *options, cwd=project)
         assert refused.code == 2 and "hint:" in refused.err, refused
 
 
-def test_a_run_that_goes_on(user):
+def test_show_active_run(user):
     waits = "import os, time\nimport mlworkbench as m\nfor n in range(9): m.log('loss', 1 / (n + 1))\nm.flush()\n"
     waits += f"print('up', flush=True)\nwhile not os.path.exists({str(user.home / 'go')!r}): time.sleep(0.01)\n"
     project = user.project("demo", train=waits)
@@ -251,62 +251,62 @@ def test_a_run_that_goes_on(user):
     wait_until(lambda: "Completed" in user.mlw("show", run, cwd=project).out, "it has ended")
 
 
-def test_a_run_elsewhere(laptop, machine):
-    """Its points are at home: once it has ended, the page needs that machine no more."""
-    away = Away(laptop, machine())
-    away.write("work.py", "import mlworkbench as m\nfor n in range(9): m.log('loss', 1 / (n + 1), step=n)\n")
-    run = away.submit("work.py").run
-    away.host.power_off()
-    page = away.mlw("show", run)
+def test_show_remote_run(laptop, machine):
+    """The metrics of a remote run are stored locally: after its end, the page does not need the machine."""
+    remote = RemoteTarget(laptop, machine())
+    remote.write("work.py", "import mlworkbench as m\nfor n in range(9): m.log('loss', 1 / (n + 1), step=n)\n")
+    run = remote.submit("work.py").run
+    remote.host.power_off()
+    page = remote.mlw("show", run)
     assert page.code == 0 and re.search(r"loss +9 +0.111111 +0.111111 +1 +█", page.out), page
     assert "on box" in page.out
-    gone = away.mlw("history", "remove", run, "-y")
+    gone = remote.mlw("history", "remove", run, "-y")
     assert gone.code == 0 and "mlw experiment clean -t box" in gone.err
 
 
-def outside(user, folder, script="import mlworkbench as mlw\nfor n in range(9): mlw.log('loss', 1 / (n + 1))\n"):
-    """Run a script as a user does who submits nothing."""
+def run_directly(user, folder, script="import mlworkbench as mlw\nfor n in range(9): mlw.log('loss', 1 / (n + 1))\n"):
+    """Run a script directly, without mlw submit."""
     (folder / "alone.py").write_text(script)
     library = os.path.join(os.path.dirname(__file__), "../../src/mlworkbench/remote/inrun")
     env = {**user.env, "PYTHONPATH": os.path.realpath(library)}
     subprocess.run([sys.executable, "alone.py", "--lr", "0.5"], cwd=folder, env=env, check=True, capture_output=True)
 
 
-def test_runs_outside(user):
+def test_runs_of_scripts_started_without_submit(user):
     project = user.project("demo", train=TRAIN)
     submitted = submit(user, project, "train.py", "--lr", "0.1")
-    outside(user, project)
-    newest = ask(user, "list", "--all", cwd=project)[0]
+    run_directly(user, project)
+    newest = query(user, "list", "--all", cwd=project)[0]
     run = newest["run_id"]
     assert run.startswith("local-") and newest["loss"] == pytest.approx(1 / 9)
     page = user.mlw("show", run, cwd=project)
     assert page.code == 0 and "not submitted" in page.out and "alone.py --lr 0.5" in page.out, page
-    for words in (("logs", run), ("cancel", run), ("experiment", "resume", run), ("project", "restore", "-r", run)):
-        done = user.mlw(*words, cwd=project)
-        assert done.code == 2 and "not submitted" in done.err, (words, done)
+    for arguments in (("logs", run), ("cancel", run), ("experiment", "resume", run), ("project", "restore", "-r", run)):
+        done = user.mlw(*arguments, cwd=project)
+        assert done.code == 2 and "not submitted" in done.err, (arguments, done)
         assert "Traceback" not in done.err and done.err.count("\n") == 2, "one sentence and a hint"
-    assert "loss" in ask(user, "compare", submitted, run, cwd=project)["metrics"]
+    assert "loss" in query(user, "compare", submitted, run, cwd=project)["metrics"]
     assert user.mlw("history", "compare", run, submitted, cwd=project).code == 0
     assert user.mlw("history", "note", run, "-", cwd=project, stdin=None, input=b"from a pipe \xff\n").code == 0
-    assert ask(user, "info", run, cwd=project)["description"] == "from a pipe \ufffd"
+    assert query(user, "info", run, cwd=project)["description"] == "from a pipe \ufffd"
     assert user.mlw("history", "remove", run, "-y", cwd=project).code == 0
-    assert [one["run_id"] for one in ask(user, "list", "--all", cwd=project)] == [submitted]
+    assert [row["run_id"] for row in query(user, "list", "--all", cwd=project)] == [submitted]
 
 
 # -- best ----------------------------------------------------------------------------------------------
 
 
-def test_best_knows_what_is_good(trained):
+def test_best_uses_direction_of_metric(trained):
     user, project, (first, second, third) = trained
 
-    def best(*words):
-        return [one["run_id"] for one in ask(user, "best", *words, cwd=project)]
+    def best(*arguments):
+        return [row["run_id"] for row in query(user, "best", *arguments, cwd=project)]
 
     assert best("--metric", "loss") == [third, first, second]
     assert best("--metric", "loss", "--goal", "max") == [second, first, third]
     assert best("--metric", "accuracy", "-n", "1", "--where", "lr > 0.05") == [first]
-    assert best("--metric", "gradient") == [], "NaN is never the best"
-    [least] = ask(user, "best", "--metric", "accuracy", "--goal", "min", "--by", "best", "-n", "1", cwd=project)
+    assert best("--metric", "gradient", "--goal", "max") == [], "NaN is never the best"
+    [least] = query(user, "best", "--metric", "accuracy", "--goal", "min", "--by", "best", "-n", "1", cwd=project)
     assert (least["run_id"], least["value"]) == (second, pytest.approx(0.2))
     unknown = user.mlw("history", "best", "--metric", "acuracy", cwd=project)
     assert unknown.code == 66 and "did you mean 'accuracy'" in unknown.err and "loss" in unknown.err
@@ -317,22 +317,22 @@ def test_best_knows_what_is_good(trained):
 # -- metrics -------------------------------------------------------------------------------------------
 
 
-def test_all_points_for_programs(trained):
+def test_metrics_as_json(trained):
     user, project, (first, *_) = trained
     table = user.mlw("history", "metrics", first, cwd=project)
     assert re.search(r"^loss +100 +0.11 +0.11 +1.1 ", table.out, re.MULTILINE), table
     assert re.search(r"^gradient +1 +NaN", table.out, re.MULTILINE), table
     assert re.search(r"^classes .*cat", table.out, re.MULTILINE), table
-    told = ask(user, "metrics", first, cwd=project)
-    assert told["run_id"] == first and len(told["metrics"]["loss"]) == 100
-    assert told["metrics"]["gradient"][0]["value"] is None
-    assert told["metrics"]["classes"][0]["value"] == ["cat", "dog"]
+    metrics = query(user, "metrics", first, cwd=project)
+    assert metrics["run_id"] == first and len(metrics["metrics"]["loss"]) == 100
+    assert metrics["metrics"]["gradient"][0]["value"] is None
+    assert metrics["metrics"]["classes"][0]["value"] == ["cat", "dog"]
     rows = list(csv.reader(io.StringIO(user.mlw("history", "metrics", first, "loss", "-o", "csv", cwd=project).out)))
     assert rows[0] == ["name", "step", "time", "value"] and len(rows) == 101
     assert rows[100][:2] == ["loss", "99"] and float(rows[100][3]) == pytest.approx(0.11)
     tsv = user.mlw("history", "metrics", first, "loss", "-o", "tsv", cwd=project).out
     assert len(tsv.splitlines()) == 100 and tsv.startswith("loss\t0\t")
-    assert ask(user, "metrics", first, "--query", "length(metrics.loss)", cwd=project) == 100
+    assert query(user, "metrics", first, "--query", "length(metrics.loss)", cwd=project) == 100
     unknown = user.mlw("history", "metrics", first, "lose", cwd=project)
     assert unknown.code == 66 and "did you mean 'loss'" in unknown.err
     narrow = user.mlw("history", "metrics", first, "loss", "--width", "40", cwd=project)
@@ -356,7 +356,7 @@ mlw.log({"many\\n%d %s" % (number, "x" * 300): 1 for number in range(20)})
 """
 
 
-def test_points_without_steps_rows_and_odd_names(user):
+def test_points_without_steps_rows_and_unusual_names(user):
     project = user.project("demo", odd=ODD)
     run = submit(user, project, "odd.py")
     page = user.mlw("show", run, cwd=project)
@@ -364,7 +364,7 @@ def test_points_without_steps_rows_and_odd_names(user):
     assert re.search(r"^row +5 +x=40, word=w4", page.out, re.MULTILINE), page
     chart = user.mlw("history", "metrics", run, "same", "--log", "--width", "60", cwd=project)
     assert chart.out.startswith("same over points\n") and "values <= 0 are not shown" in chart.out, chart
-    assert [one["value"] for one in ask(user, "metrics", run, "row.x", cwd=project)["metrics"]["row.x"]] == [
+    assert [point["value"] for point in query(user, "metrics", run, "row.x", cwd=project)["metrics"]["row.x"]] == [
         0, 10, 20, 30, 40,
     ]  # fmt: skip
     column = user.mlw("history", "metrics", run, "row.x", "row.word", cwd=project)
@@ -377,18 +377,18 @@ def test_points_without_steps_rows_and_odd_names(user):
 # -- compare -------------------------------------------------------------------------------------------
 
 
-def test_compare_draws_what_was_asked_for(trained):
+def test_compare_draws_requested_metrics(trained):
     user, project, runs = trained
     plain = user.mlw("history", "compare", *runs, "--no-curves", cwd=project)
     assert "│" not in plain.out and " over " not in plain.out
-    one = user.mlw("history", "compare", *runs, "--metric", "loss", cwd=project)
-    assert f"* {runs[0]}   + {runs[1]}" in one.out, "which curve is whose"
+    compared = user.mlw("history", "compare", *runs, "--metric", "loss", cwd=project)
+    assert f"* {runs[0]}   + {runs[1]}" in compared.out, "which curve is whose"
     coloured, _ = on_terminal(user, f"history compare {' '.join(runs)} --metric loss", project, COLUMNS="100")
     assert re.search("\x1b\\[33m[\u2801-\u28ff]", coloured)
-    assert len(re.findall(r"^(?:accuracy|loss) over steps", one.out, re.MULTILINE)) == 1, one
+    assert len(re.findall(r"^(?:accuracy|loss) over steps", compared.out, re.MULTILINE)) == 1, compared
     unknown = user.mlw("history", "compare", *runs, "--metric", "lose", cwd=project)
     assert unknown.code == 66 and "loss" in unknown.err
-    facts = ask(user, "compare", *runs, cwd=project)
+    facts = query(user, "compare", *runs, cwd=project)
     assert facts["parameters"] == {"lr": ["0.1", "0.3", "0.01"]}
     assert facts["packages"] == {}
 
@@ -396,11 +396,11 @@ def test_compare_draws_what_was_asked_for(trained):
 # -- annotations ---------------------------------------------------------------------------------------
 
 
-def test_tags_come_and_go(trained):
+def test_add_and_remove_tags(trained):
     user, project, (first, second, _) = trained
 
     def tags(run):
-        return ask(user, "info", run, cwd=project)["tags"]
+        return query(user, "info", run, cwd=project)["tags"]
 
     assert user.mlw("history", "tag", first, second, "--add", "seen", "--remove", "team=vision", cwd=project).code == 0
     assert tags(first) == tags(second) == ["seen"]
@@ -418,7 +418,7 @@ def test_tags_come_and_go(trained):
     assert user.mlw("history", "tag", first, "--add", " ", cwd=project).code == 2
 
 
-def test_notes_names_and_the_archive(trained):
+def test_notes_names_and_archive(trained):
     user, project, (first, second, _) = trained
     user.mlw("history", "note", first, "one\ntwo \x1b[31m", cwd=project)
     page = user.mlw("show", first, cwd=project).out
@@ -426,19 +426,19 @@ def test_notes_names_and_the_archive(trained):
     assert user.mlw("history", "note", first, cwd=project).out == "one\ntwo ^[[31m\n"
     assert user.mlw("history", "note", first, "--clear", cwd=project).code == 0
     assert "has no note" in user.mlw("history", "note", first, cwd=project).err
-    assert ask(user, "info", first, cwd=project)["description"] is None
+    assert query(user, "info", first, cwd=project)["description"] is None
     user.mlw("history", "rename", first, "mine", cwd=project)
-    assert [one["run_id"] for one in ask(user, "list", "--where", "name = 'mine'", cwd=project)] == [first]
+    assert [row["run_id"] for row in query(user, "list", "--where", "name = 'mine'", cwd=project)] == [first]
     assert user.mlw("history", "rename", first, "--clear", cwd=project).code == 0
-    assert ask(user, "info", first, cwd=project)["name"] is None
+    assert query(user, "info", first, cwd=project)["name"] is None
     assert user.mlw("history", "archive", first, second, cwd=project).code == 0
-    assert len(ask(user, "list", cwd=project)) == 1
-    assert [one["archived"] for one in ask(user, "list", "--archived", cwd=project)] == [False, True, True]
+    assert len(query(user, "list", cwd=project)) == 1
+    assert [row["archived"] for row in query(user, "list", "--archived", cwd=project)] == [False, True, True]
     assert user.mlw("history", "archive", first, "--undo", cwd=project).code == 0
-    assert len(ask(user, "list", cwd=project)) == 2
+    assert len(query(user, "list", cwd=project)) == 2
 
 
-def test_remove_says_what_goes_before_it_asks(trained):
+def test_remove_lists_files_before_prompt(trained):
     user, project, (first, *_) = trained
     refused = user.mlw("history", "remove", first, cwd=project)
     assert refused.code == 2 and re.search(r"[\d.]+ kB", refused.err), refused
@@ -449,16 +449,16 @@ def test_remove_says_what_goes_before_it_asks(trained):
 # -- show ----------------------------------------------------------------------------------------------
 
 
-def test_a_page_of_a_failure(user):
+def test_show_failed_run(user):
     project = user.project("demo", train="import json\njson.loads('no')\n")
     failed = user.mlw("submit", "train.py", cwd=project)
     page = user.mlw("history", "show", failed.run, cwd=project)
     assert "Failed (exit 1)" in page.out and "JSONDecodeError" in page.out
-    shown, last = ask(user, "show", cwd=project), ask(user, "last", cwd=project)
+    shown, last = query(user, "show", cwd=project), query(user, "last", cwd=project)
     assert {**shown, "age": None} == {**last, "age": None}, "the newest if none is named; the record for programs"
 
 
-def test_a_hostile_run_shows_no_escape(user):
+def test_hostile_run_prints_no_terminal_escapes(user):
     hostile = "import mlworkbench as m\n" + "".join(
         f"m.{call}\n"
         for call in (
@@ -473,9 +473,9 @@ def test_a_hostile_run_shows_no_escape(user):
     project = user.project("demo", train=hostile)
     run = submit(user, project, "train.py", "--\x1b[31mx", "y")
     other = submit(user, project, "train.py", "--\x1b[31mx", "z")
-    words = ["show", f"history metrics {run}", f"history compare {run} {other}", "history best --metric text"]
-    words += ["history list --group script_name", f"history metrics {run} text"]
-    for command in words:
+    lines = ["show", f"history metrics {run}", f"history compare {run} {other}", "history best --metric text"]
+    lines += ["history list --group script_name", f"history metrics {run} text"]
+    for command in lines:
         out, _ = on_terminal(user, command, project, COLUMNS="100", NO_COLOR="1")
         assert not re.search("[\x1b\x07\x9b\u202e]", out), (command, out)
         assert "Traceback" not in out

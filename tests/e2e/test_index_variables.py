@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from tests.e2e.package_index import serving, wheel
-from tests.e2e.test_environment import manage
-from tests.e2e.test_environment_sources import SAY, ask
+from tests.e2e.package_index import serve_index, wheel
+from tests.e2e.test_environment import enable_managed_environment
+from tests.e2e.test_environment_sources import SCRIPT, write_requirements
 from tests.machines.tools import give_tools
 
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "aws-71c2", "MLW_REGISTRY_PASSWORD": "registry-9b1e"}
@@ -25,21 +25,23 @@ LINES = {
 
 @pytest.fixture
 def project(user):
-    root = user.project("demo", say=SAY)
-    manage(root, "local")
+    root = user.project("demo", say=SCRIPT)
+    enable_managed_environment(root, "local")
     give_tools(user.store)
     return root
 
 
 def leaked(index):
-    return [asked for asked in index.asked if any(value in asked for value in SECRETS.values())]
+    return [request for request in index.asked if any(value in request for value in SECRETS.values())]
 
 
-def test_variables_in_a_projects_addresses_are_refused(user, project, tmp_path):
+def test_variables_in_project_urls_are_refused(user, project, tmp_path):
     wheel(tmp_path / "index/main", "closed", "1.0", "the index")
-    with serving(tmp_path / "index") as index:
+    with serve_index(tmp_path / "index") as index:
         for name, lines in LINES.items():
-            ask(project, *(line.format(url=index.url, place=f"{index.host}:{index.port}") for line in lines))
+            write_requirements(
+                project, *(line.format(url=index.url, place=f"{index.host}:{index.port}") for line in lines)
+            )
             done = user.mlw(
                 "submit", "-c", "local", "say.py", "closed", cwd=project, env={**SECRETS, "UV_HTTP_RETRIES": "0"}
             )
@@ -51,66 +53,68 @@ def test_variables_in_a_projects_addresses_are_refused(user, project, tmp_path):
     assert not any(value in done.err for value in SECRETS.values())
 
 
-def test_a_package_cannot_name_variables_in_its_metadata_or_file_names(user, project, tmp_path):
-    """uv expands them in the addresses of dependencies too, and in what the target is asked to install."""
-    with serving(tmp_path / "index") as index:
+def test_package_metadata_and_file_names_cannot_expand_variables(user, project, tmp_path):
+    """uv also expands variables in URLs of dependencies and in links on the pages of an index."""
+    with serve_index(tmp_path / "index") as index:
         elsewhere = f"closed @ {index.url}/main/closed-1.0-py3-none-any.whl?${{AWS_SECRET_ACCESS_KEY}}"
         wheel(tmp_path / "index/main", "closed", "1.0", "the index")
         wheel(tmp_path / "index/main", "bait", "1.0", "the index", elsewhere)
-        ask(project, f"bait @ {index.url}/main/bait-1.0-py3-none-any.whl")
+        write_requirements(project, f"bait @ {index.url}/main/bait-1.0-py3-none-any.whl")
         index.suffix = "?${MLW_REGISTRY_PASSWORD}"
         first = user.mlw("submit", "-c", "local", "say.py", "closed", cwd=project, env=SECRETS)
-        ask(project, f"--index-url {index.url}/main/simple", "closed")
+        write_requirements(project, f"--index-url {index.url}/main/simple", "closed")
         second = user.mlw("submit", "-c", "local", "say.py", "closed", cwd=project, env=SECRETS)
     assert leaked(index) == []
-    assert any("closed-1.0" in asked and "$" in asked for asked in index.asked), index.asked
+    assert any("closed-1.0" in request and "$" in request for request in index.asked), index.asked
     assert (first.out, second.out) == ("closed from the index\n",) * 2, (first, second)
 
 
-def test_a_host_that_the_user_has_named_gets_user_and_password(user, project, tmp_path):
+def test_host_in_user_settings_gets_credentials(user, project, tmp_path):
     wheel(tmp_path / "index/main", "closed", "1.0", "behind the door")
-    with serving(tmp_path / "index", key="reader:registry-9b1e") as index:
+    with serve_index(tmp_path / "index", key="reader:registry-9b1e") as index:
         place = f"{index.host}:{index.port}"
-        ask(project, f"--index-url http://reader:${{MLW_REGISTRY_PASSWORD}}@{place}/main/simple", "closed")
-        words = ("submit", "-c", "local", "say.py", "closed")
-        refused = user.mlw(*words, cwd=project, env=SECRETS)
+        write_requirements(
+            project, f"--index-url http://reader:${{MLW_REGISTRY_PASSWORD}}@{place}/main/simple", "closed"
+        )
+        arguments = ("submit", "-c", "local", "say.py", "closed")
+        refused = user.mlw(*arguments, cwd=project, env=SECRETS)
         assert f"mlw settings add index-hosts {place}" in refused.err and index.asked == []
         assert user.mlw("settings", "add", "index-hosts", place).code == 0
-        done = user.mlw(*words, cwd=project, env=SECRETS)
+        done = user.mlw(*arguments, cwd=project, env=SECRETS)
     assert done.out == "closed from behind the door\n", done
     assert index.seen == [], "command lines"
 
 
-def test_a_project_names_no_folder_of_the_user_as_a_source_of_packages(user, project):
-    """Nor does the folder make files allowed that an index names. Once the user has allowed it, it is used."""
+def test_project_cannot_use_user_folder_as_package_source(user, project):
+    """A folder outside the project is refused until the user adds it to the settings."""
     private = user.home / "private"
     wheel(private, "closed", "1.0", "a folder of the user")
-    words = ("submit", "-c", "local", "say.py", "closed")
+    arguments = ("submit", "-c", "local", "say.py", "closed")
     for folder in ("/", str(private)):
-        ask(project, f"--find-links {folder}", "--no-index", "closed")
-        refused = user.mlw(*words, "--dry-run", cwd=project)
+        write_requirements(project, f"--find-links {folder}", "--no-index", "closed")
+        refused = user.mlw(*arguments, "--dry-run", cwd=project)
         assert refused.code == 78 and f"{folder} is outside the project" in refused.err, refused
         assert not list((user.store / "pkgs").rglob("*closed*"))
     assert f"mlw settings add package-folders {private}\n" in refused.err
     assert user.mlw("settings", "add", "package-folders", str(private)).code == 0
-    assert user.mlw(*words, cwd=project).out == "closed from a folder of the user\n"
+    assert user.mlw(*arguments, cwd=project).out == "closed from a folder of the user\n"
 
 
-def test_a_password_in_netrc_is_for_addresses_that_the_user_names(user, project, tmp_path):
-    """The file knows hosts only: plain HTTP, and another port of the host, may be another server."""
+def test_netrc_password_is_sent_only_to_urls_of_the_user(user, project, tmp_path):
+    """netrc lists only hosts, and another server may use another port of the host or plain HTTP."""
     wheel(tmp_path / "index/main", "closed", "1.0", "behind the door")
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login reader password registry-9b1e\n")
-    words = ("submit", "-c", "local", "say.py", "closed")
+    arguments = ("submit", "-c", "local", "say.py", "closed")
     given = {"NETRC": str(netrc), "UV_HTTP_RETRIES": "0"}
-    with serving(tmp_path / "index", key="reader:registry-9b1e") as index:
-        ask(project, f"--index-url {index.url}/main/simple", "closed")
-        refused = user.mlw(*words, cwd=project, env=given)
+    with serve_index(tmp_path / "index", key="reader:registry-9b1e") as index:
+        write_requirements(project, f"--index-url {index.url}/main/simple", "closed")
+        refused = user.mlw(*arguments, cwd=project, env=given)
         assert index.asked and leaked(index) == [], "of a project that names the same host"
         assert refused.code == 78 and "Traceback" not in refused.err, refused
         place = index.url.partition("//")[2]
         assert f"mlw settings add index-hosts {place}" in refused.err.partition("hint:")[2], refused
-        ask(project, "closed")
-        done = user.mlw(*words, cwd=project, env={**given, "PIP_INDEX_URL": f"{index.url}/main/simple"})
+        write_requirements(project, "closed")
+        done = user.mlw(*arguments, cwd=project, env={**given, "PIP_INDEX_URL": f"{index.url}/main/simple"})
         assert done.out == "closed from behind the door\n", done
         assert leaked(index) and index.seen == [], "command lines"

@@ -1,4 +1,4 @@
-"""Links and paths of a project that lead out of it: nothing there is read for it, and nothing is written."""
+"""Links and paths that lead out of a project: mlw neither reads nor writes there."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.attach.attach import _Files
-from mlworkbench.config.project import find_project
-from mlworkbench.config.rewrite import replace_file
+from mlworkbench.attach.attach_machine import _Files
+from mlworkbench.config.file_editor import replace_file
+from mlworkbench.config.project_folder import find_project
 from mlworkbench.config.validation import validate_project
 from mlworkbench.errors import ConfigError
 from tests.conftest import User
@@ -19,14 +19,14 @@ RUNCONFIG = "Target: made\nFramework: {framework}\nArgumentVector:\n  - train.py
 
 @pytest.fixture
 def root(user: User) -> Path:
-    made = user.project("cloned", train="print(1)\n")
-    (made / "aml_config/made.compute").write_text("type: local\nuserManagedEnvironment: false\n")
-    return made
+    project = user.project("cloned", train="print(1)\n")
+    (project / "aml_config/made.compute").write_text("type: local\nuserManagedEnvironment: false\n")
+    return project
 
 
 @pytest.fixture
 def private(user: User) -> Path:
-    """A folder of the user's beside the project."""
+    """A folder of the user next to the project."""
     place = user.home / "private"
     place.mkdir()
     (place / "packages.txt").write_text(f"{SECRET}==1.0\n")
@@ -48,30 +48,32 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_packages_are_not_read_through_a_link(user, root, private, case):
+def test_package_files_are_not_read_through_links(user, root, private, case):
     link, goal, file = CASES[case]
     (root / link).symlink_to(private / goal)
     configure(root, file)
-    for word in ("--dry-run", "--unchecked"):
-        done = user.mlw("submit", word, "-c", "made", cwd=root)
+    for option in ("--dry-run", "--unchecked"):
+        done = user.mlw("submit", option, "-c", "made", cwd=root)
         assert done.code != 0 and SECRET not in done.out + done.err, done
         assert f"aml_config/made.runconfig:5: {file} is outside the project" in done.out + done.err, done
     assert SECRET not in user.mlw("project", "doctor", "-c", "made", cwd=root).out
     problems = validate_project(find_project(root))
-    assert [(one.line, one.severity) for one in problems if "is outside" in one.message] == [(5, "error")]
+    assert [(problem.line, problem.severity) for problem in problems if "is outside" in problem.message] == [
+        (5, "error")
+    ]
 
 
-def test_the_usual_file_is_not_read_through_a_link(user, root, private):
+def test_default_package_file_is_not_read_through_link(user, root, private):
     (root / "aml_config/conda_dependencies.yml").unlink()
     (root / "aml_config/conda_dependencies.yml").symlink_to(private / "packages.txt")
     (root / "aml_config/made.runconfig").write_text("Target: made\nFramework: Python\nArgumentVector:\n  - train.py\n")
-    for words in (["submit", "-c", "made"], ["project", "validate"]):
-        done = user.mlw(*words, cwd=root)
+    for arguments in (["submit", "-c", "made"], ["project", "validate"]):
+        done = user.mlw(*arguments, cwd=root)
         assert done.code != 0 and SECRET not in done.out + done.err, done
         assert "conda_dependencies.yml is outside the project" in done.out + done.err, done
 
 
-def test_a_lock_beside_is_not_read_through_a_link(user, root, private):
+def test_lock_file_is_not_read_through_link(user, root, private):
     (root / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.9"\n')
     (root / "uv.lock").symlink_to(private / "uv.lock")
     configure(root, "pyproject.toml")
@@ -80,7 +82,7 @@ def test_a_lock_beside_is_not_read_through_a_link(user, root, private):
     assert "uv.lock is outside the project" in done.err, done
 
 
-def test_settings_of_spark_are_not_read_through_a_link(user, root, private):
+def test_spark_settings_are_not_read_through_link(user, root, private):
     (root / "linked.yml").symlink_to(private / "spark.yml")
     configure(root, "linked.yml", "SparkDependenciesFile", "PySpark")
     done = user.mlw("submit", "--dry-run", "-c", "made", cwd=root)
@@ -89,7 +91,7 @@ def test_settings_of_spark_are_not_read_through_a_link(user, root, private):
 
 
 @pytest.mark.parametrize("line", ["-r linked/packages.txt", "-c ../private/packages.txt", "-f ../private"])
-def test_requirements_do_not_lead_out(user, root, private, line):
+def test_requirements_cannot_refer_outside_project(user, root, private, line):
     (root / "linked").symlink_to(private)
     (root / "requirements.txt").write_text(f"six\n{line}\n")
     configure(root, "requirements.txt")
@@ -98,7 +100,7 @@ def test_requirements_do_not_lead_out(user, root, private, line):
     assert "requirements.txt:2: " in done.err and "outside the project" in done.err, done
 
 
-def test_a_pyproject_does_not_lead_out(user, root, private):
+def test_pyproject_cannot_refer_outside_project(user, root, private):
     (root / "linked").symlink_to(private)
     text = '[project]\nname = "x"\nversion = "1"\ndependencies = ["six"]\n[tool.uv]\nfind-links = ["linked"]\n'
     (root / "pyproject.toml").write_text(text)
@@ -107,11 +109,11 @@ def test_a_pyproject_does_not_lead_out(user, root, private):
     assert done.code != 0 and "pyproject.toml:6: linked is outside the project" in done.err, done
 
 
-# -- what is written -------------------------------------------------------------------------------------------
+# -- writes ----------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_not_replaced_through_a_link(root, private):
-    """Those who look first whether a link leads out may look too early."""
+def test_file_is_not_replaced_through_link(root, private):
+    """The write itself detects the link, because a link could be created after an earlier check."""
     link = root / "aml_config/linked.yml"
     link.symlink_to(private / "packages.yml")
     with pytest.raises(
@@ -122,19 +124,19 @@ def test_a_file_is_not_replaced_through_a_link(root, private):
     assert sorted(path.name for path in private.iterdir()) == ["packages.txt", "packages.yml", "spark.yml", "uv.lock"]
 
 
-def test_a_settings_folder_elsewhere_makes_no_project(user, root, private):
-    """Else whatever writes and deletes there would do so elsewhere."""
+def test_linked_settings_folder_is_no_project(user, root, private):
+    """If aml_config is a link, writes and deletions would happen outside the project."""
     (root / "aml_config").rename(private / "aml_config")
     (root / "aml_config").symlink_to(private / "aml_config")
     kept = sorted((private / "aml_config").iterdir())
-    for words in ("runconfiguration create -n more -t local", "runconfiguration delete -n local --yes"):
-        done = user.mlw(*words.split(), cwd=root)
+    for line in ("runconfiguration create -n more -t local", "runconfiguration delete -n local --yes"):
+        done = user.mlw(*line.split(), cwd=root)
         assert done.code == 78 and "aml_config: the folder is a link to a folder outside the project" in done.err, done
     assert sorted((private / "aml_config").iterdir()) == kept
 
 
-def test_a_failed_attach_leaves_links_as_they_are(root, private):
-    """The file behind it is of the user, and may change meanwhile: neither is it put back nor copied."""
+def test_failed_attach_leaves_links_unchanged(root, private):
+    """The linked file belongs to the user and may change meanwhile, so it is neither restored nor copied."""
     link = root / "aml_config/far.compute"
     link.symlink_to(private / "packages.txt")
     before = _Files(find_project(root), "far")
@@ -147,7 +149,7 @@ def test_a_failed_attach_leaves_links_as_they_are(root, private):
     assert link.readlink() == private / "packages.txt"
 
 
-def test_outputs_are_not_downloaded_through_a_link(user, root, private):
+def test_outputs_are_not_downloaded_through_link(user, root, private):
     script = "import os\nos.makedirs('outputs', exist_ok=True)\nopen('outputs/a', 'w').write('x')"
     (root / "train.py").write_text(script)
     run = user.mlw("submit", "-c", "local", "train.py", cwd=root).run
@@ -155,9 +157,9 @@ def test_outputs_are_not_downloaded_through_a_link(user, root, private):
     for link in ("outputs", "kept"):
         (root / link).symlink_to(private)
     before = sorted(private.iterdir())
-    for words in (f"history download {run}", "asset download -l assets/kept.link"):
-        done = user.mlw(*words.split(), cwd=root)
+    for line in (f"history download {run}", "asset download -l assets/kept.link"):
+        done = user.mlw(*line.split(), cwd=root)
         assert done.code == 2 and "is a link to a folder outside the project" in done.err and "-d" in done.err, done
     assert sorted(private.iterdir()) == before
-    assert user.mlw("history", "download", run, "-d", "outputs/mine", cwd=root).code == 0  # a word of the user's own
+    assert user.mlw("history", "download", run, "-d", "outputs/mine", cwd=root).code == 0  # explicit user choice
     assert (private / "mine/a").read_text() == "x"

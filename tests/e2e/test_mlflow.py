@@ -1,4 +1,4 @@
-"""``import mlflow`` in a run: what MLflow's own guides teach arrives in this run, with nothing installed or changed."""
+"""``import mlflow`` in a run: code from MLflow's guides logs to this run, without installation or changes."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ import os
 
 import pytest
 
-from tests.e2e.mlflows import BEFORE, NEWEST, mlflow_python
-from tests.e2e.test_environment import point
+from tests.e2e.mlflow_environments import BEFORE, NEWEST, mlflow_python
+from tests.e2e.test_environment import set_compute_key
 from tests.e2e.test_environment_frameworks import wheels
-from tests.e2e.test_tracking import ask
+from tests.e2e.test_tracking import set_runconfig_key
 
-PATIENCE = 400  # seconds; MLflow itself needs some for an import, and many to find out what a model requires
-pytestmark = pytest.mark.timeout(PATIENCE + 100)
+TIMEOUT = 400  # seconds; importing MLflow is slow, and finding a model's requirements is slower
+pytestmark = pytest.mark.timeout(TIMEOUT + 100)
 
 
 @pytest.fixture(scope="module", params=[NEWEST, BEFORE])
 def python(request):
-    """A user's Python with the newest MLflow, or with the last one before 3. Nothing of ours is in it."""
+    """A user's Python with the newest MLflow or the last 2.x, without any mlw package."""
     return str(mlflow_python(request.param))
 
 
-# In place of a Python that imports all of it a second time to find what a model requires: the usual list.
+# Use the default list of requirements instead of a second Python that imports everything to find them.
 NO_SEARCH = ("--env", "MLFLOW_REQUIREMENTS_INFERENCE_TIMEOUT=1")
 
 
 @pytest.fixture
 def run(user, python):
-    """Submit a script with that Python; what became of it."""
+    """Return a function that submits a script with this Python and returns the completed run."""
 
-    def submit(script, *words, configure=lambda root: None):
+    def submit(script, *arguments, configure=lambda root: None):
         root = user.home / "demo"
         if not root.exists():
             user.project("demo")
-            point(root, "local", "pythonLocation", python)
+            set_compute_key(root, "local", "pythonLocation", python)
         (root / "train.py").write_text(script)
         configure(root)
         before = sorted(root.rglob("*"))
-        done = user.mlw("submit", "-c", "local", *words, "train.py", cwd=root, timeout=PATIENCE)
+        done = user.mlw("submit", "-c", "local", *arguments, "train.py", cwd=root, timeout=TIMEOUT)
         assert done.code == 0, done
         assert sorted(root.rglob("*")) == before, "the project stays as it was"
         return Ran(user, done)
@@ -47,7 +47,7 @@ def run(user, python):
 
 
 class Ran:
-    """A run that ended well: what the history shows of it, and what it recorded."""
+    """A completed run: what the history shows, and what the run recorded."""
 
     def __init__(self, user, done):
         self.out = done.out
@@ -61,16 +61,16 @@ class Ran:
         self.lines = [json.loads(line) for line in lines]
 
     def of(self, kind, run=None):
-        """The records of a kind: of this run, or of one of its children."""
-        found = [line["d"] for line in self.lines if line.get("k") == kind]
-        return [data for data in found if data.get("run") == run]
+        """Return the records of a kind, of this run or of one of its children."""
+        records = [line["d"] for line in self.lines if line.get("k") == kind]
+        return [data for data in records if data.get("run") == run]
 
     def named(self, kind, run=None):
-        """As a mapping from name to value, the later ones win."""
+        """Return a mapping from name to value, where later records win."""
         return {data["name"]: data["value"] for data in self.of(kind, run)}
 
     def children(self):
-        """By name, with all that was told about each."""
+        """Return the child runs by name, with all their recorded data."""
         merged = {}
         for line in self.lines:
             if line.get("k") == "child":
@@ -84,7 +84,7 @@ class Ran:
         return {data["path"]: data["as"] for data in self.of("file")}
 
 
-# -- what a script logs --------------------------------------------------------------------------------
+# -- logging -------------------------------------------------------------------------------------------
 
 QUICKSTART = """
 import os
@@ -101,11 +101,8 @@ print(get_tracking_uri(), os.environ.get("MLFLOW_ALLOW_FILE_STORE"))
 """
 
 
-def test_the_first_lines_of_any_guide(run):
-    """No run is started by the script, and its artifacts are where artifacts of a run are anyhow.
-
-    What the script does with MLflow's own stores is as it is anywhere else.
-    """
+def test_basic_logging_from_guides(run):
+    """MLflow logs to the mlw run, and artifacts are among the run's outputs. MLflow's own stores are not created."""
     ran = run(QUICKSTART)
     assert ran.out.split()[1] == "None", ran.out
     assert ran.info["status"] == "Completed"
@@ -161,12 +158,14 @@ print("read again", len(found), len(history), mlflow.load_table("table.json").sh
 """
 
 
-def test_everything_that_can_be_logged(run):
+def test_all_logging_functions(run):
     ran = run(EVERYTHING)
-    said = dict(line.split(" ", 1) for line in ran.out.splitlines() if line.startswith(("name", "network", "read")))
-    assert said["name"] == ran.id
-    assert said["network"] == "[]", "a metric is never sent anywhere by the script"
-    assert said["read"].startswith("again 1 200 (2, 2) ['copy', 'figure.png', 'images', 'notes', 'picture.png', "), said
+    printed = dict(line.split(" ", 1) for line in ran.out.splitlines() if line.startswith(("name", "network", "read")))
+    assert printed["name"] == ran.id
+    assert printed["network"] == "[]", "a metric is never sent anywhere by the script"
+    assert printed["read"].startswith("again 1 200 (2, 2) ['copy', 'figure.png', 'images', 'notes', 'picture.png', "), (
+        printed
+    )
     assert ran.series("loss") == [(step, 1 / (step + 1)) for step in range(200)]
     assert ran.info["loss"] == 1 / 200
     assert ran.info["loss/train"] == 5.0, "the name of another is the begin of its own"
@@ -211,7 +210,7 @@ except ValueError:
 """
 
 
-def test_runs_inside_and_after_the_first_are_its_children(run):
+def test_nested_and_later_runs_are_children(run):
     ran = run(SEVERAL)
     assert ran.info["best"] == 3.0 and "loss" not in ran.info and "late" not in ran.info
     children = ran.children()
@@ -251,13 +250,13 @@ assert codes == [0] * 4, codes
 """
 
 
-def test_processes_that_begin_at_the_same_moment_agree_on_the_first(run):
+def test_parallel_processes_agree_on_first_run(run):
     ran = run(PROCESSES)
     children = ran.children()
-    own = ran.series("number")
+    series = ran.series("number")
     others = [ran.named("metric", child["run"])["number"] for child in children.values() if not child.get("same")]
-    assert len(own) == 1 and len(others) == 3
-    assert sorted([own[0][1], *others]) == [0, 1, 2, 3]
+    assert len(series) == 1 and len(others) == 3
+    assert sorted([series[0][1], *others]) == [0, 1, 2, 3]
 
 
 # -- models --------------------------------------------------------------------------------------------
@@ -283,7 +282,7 @@ print("once", len(files) == len({one.path for one in files}) > 3)
 """
 
 
-def test_a_model_is_kept_loaded_again_and_registered(run):
+def test_model_is_logged_loaded_and_registered(run):
     ran = run(MODEL)
     assert ran.out.count("loaded [0, 0, 0]") == 3
     assert "once True" in ran.out
@@ -363,10 +362,10 @@ print("kept", kept.history["loss"][-1], kept.history["val_loss"][-1])
 
 
 @pytest.mark.parametrize("python", [NEWEST], indirect=True)
-def test_keras_that_writes_for_tensorboard(run, user):
-    """Nothing of MLflow, nothing of ours: its event files, and what it prints, are metrics all the same."""
-    ran = run(BOARD, configure=lambda root: ask(root, "local", "MetricsFromLog", "true"))
-    loss, validation = (float(word) for word in ran.out.split("kept ")[1].split())
+def test_keras_tensorboard_callback(run, user):
+    """TensorBoard event files and printed values become metrics without any MLflow or mlworkbench calls."""
+    ran = run(BOARD, configure=lambda root: set_runconfig_key(root, "local", "MetricsFromLog", "true"))
+    loss, validation = (float(number) for number in ran.out.split("kept ")[1].split())
     assert ran.info["train/epoch_loss"] == pytest.approx(loss, rel=1e-6)
     assert ran.info["validation/epoch_loss"] == pytest.approx(validation, rel=1e-6)
     assert [step for step, _ in ran.series("train/epoch_loss")] == [0, 1, 2]
@@ -404,7 +403,7 @@ trainer.fit(Model(), torch.utils.data.DataLoader(data, batch_size=16))
 
 
 def test_autolog_of_lightning(run):
-    wheels()  # without them it is not installed
+    wheels()  # Lightning is installed only with the PyTorch wheels
     ran = run(LIGHTNING)
     losses = ran.series("train_loss")
     assert [step for step, _ in losses] == [0, 1, 2]
@@ -413,10 +412,10 @@ def test_autolog_of_lightning(run):
     assert ran.files()["model_summary.txt"] == "text"
 
 
-# -- somebody else's server ----------------------------------------------------------------------------
+# -- external server -----------------------------------------------------------------------------------
 
 
-def test_a_server_that_the_user_names_is_the_one(run):
+def test_explicit_tracking_server_is_used(run):
     script = "import mlflow, os; print(mlflow.get_tracking_uri(), os.environ.get('MLFLOW_ALLOW_FILE_STORE'))"
     ran = run(script, "--env", "MLFLOW_TRACKING_URI=http://tracking.invalid:5000")
     assert ran.out.split() == ["http://tracking.invalid:5000", "None"]

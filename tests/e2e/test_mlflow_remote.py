@@ -1,17 +1,17 @@
-"""``import mlflow`` in a container, and on a machine elsewhere: what it logs comes home with the run."""
+"""``import mlflow`` in a container and on a remote machine: what it logs is fetched with the run."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.e2e.elsewhere import Away
-from tests.e2e.test_environment import manage, point
+from tests.e2e.remote_target import RemoteTarget
+from tests.e2e.test_environment import enable_managed_environment, set_compute_key
 from tests.e2e.test_mlflow import Ran
 from tests.machines.channel import depend
 from tests.machines.tools import give_tools_to
 
-PATIENCE = 560  # seconds; the environment is built first
-pytestmark = pytest.mark.timeout(PATIENCE + 40)
+TIMEOUT = 560  # seconds; the environment is built first
+pytestmark = pytest.mark.timeout(TIMEOUT + 40)
 
 LOGS = """
 import mlflow
@@ -30,7 +30,7 @@ print("mlflow", mlflow.__version__, mlflow.get_tracking_uri())
 """
 
 
-def must_have_logged(laptop, done):
+def assert_logged(laptop, done):
     assert done.code == 0, done
     ran = Ran(laptop, done)
     assert ran.info["status"] == "Completed"
@@ -49,24 +49,24 @@ def must_have_logged(laptop, done):
     return ran
 
 
-def test_in_a_container(laptop, engine, channel):
-    laptop.uses(engine)
+def test_run_in_container(laptop, engine, channel):
+    laptop.use_engine(engine)
     root = laptop.project("demo", train=LOGS)
-    depend(root, channel, "mlflow-skinny")  # the whole of it is in the container of a sample
-    point(root, "docker", "baseDockerImage", engine.image)
-    done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=root, timeout=PATIENCE)
-    ran = must_have_logged(laptop, done)
+    depend(root, channel, "mlflow-skinny")  # the full package is tested with a sample
+    set_compute_key(root, "docker", "baseDockerImage", engine.image)
+    done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=root, timeout=TIMEOUT)
+    ran = assert_logged(laptop, done)
     assert "mlw:run" in ran.out
 
 
-def test_on_a_machine_elsewhere(laptop, machine, channel):
-    """With the newest MLflow, and with the last one before 3."""
+def test_run_on_remote_machine(laptop, machine, channel):
+    """Run once with the newest MLflow and once with the last 2.x."""
     root = laptop.project("far", train=LOGS)
     host = machine()
-    away = Away(laptop, host, "remote", project=root)
+    remote = RemoteTarget(laptop, host, "remote", project=root)
     give_tools_to(host)
-    manage(root, "box")
+    enable_managed_environment(root, "box")
     for package in ("mlflow-skinny", "mlflow-skinny<3"):
         depend(root, channel, package)
-        ran = must_have_logged(laptop, away.submit("train.py", timeout=PATIENCE))
+        ran = assert_logged(laptop, remote.submit("train.py", timeout=TIMEOUT))
         assert (" 2." in ran.out) == ("<3" in package), ran.out

@@ -1,6 +1,6 @@
-"""What users of the original complained about, each held against this product (fact sheet, section 8, in its order).
+"""Problems that users of the original product reported, each checked against this product.
 
-Lines about Docker and SSH come with those targets; lines about the desktop program and Azure have no counterpart.
+Problems with Docker and SSH targets have their own tests. The desktop program and Azure have no counterpart here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def configure(project: Path, name: str, line: str) -> None:
     path.write_text(f"{path.read_text()}\n{line}\n")
 
 
-def test_the_largest_files_of_a_project_are_named_and_it_runs(user):
+def test_large_project_runs_and_largest_files_are_listed(user):
     """Complaint: a project over 25 MB was refused, at first without a clear message."""
     project = user.project("demo", train="print(1)")
     for folder, size in (("texts", 40_000_000), ("images/raw", 90_000_000)):
@@ -55,8 +55,8 @@ def test_large_outputs_are_kept(user):
 
 
 @pytest.mark.parametrize("version", [(2, 7, 10), None])
-def test_the_interpreter_is_checked_before_the_run(user, version):
-    """Complaint: a local run used the system's Python 2.7, and failed half-way for wanting 3.5.2."""
+def test_interpreter_version_is_checked_before_run(user, version):
+    """Complaint: a local run used the system's Python 2.7 and failed halfway because it needed 3.5.2."""
     project = user.project("demo", train="print(1)")
     python = user.home / "python"
     if version:
@@ -73,16 +73,16 @@ def test_the_interpreter_is_checked_before_the_run(user, version):
     assert user.runs() == [], "told before anything was recorded"
 
 
-def test_which_python_runs_is_said(user):
-    """Complaint: "different python location", and nobody said which one."""
+def test_python_path_is_printed(user):
+    """Complaint: a message about a "different python location" did not contain the path."""
     project = user.project("demo", train="import sys; print(sys.executable)")
     used = user.mlw("submit", "train.py", cwd=project).out.strip()
     assert used in user.mlw("project", "show", cwd=project).out
     assert json.loads(user.mlw("history", "last", "-o", "json", cwd=project).out)["python"] == used
 
 
-def test_what_fills_the_disk_is_counted_before_it_goes(user):
-    """Complaint: the disk fills."""
+def test_clean_reports_sizes_before_deletion(user):
+    """Complaint: files of the product filled the disk."""
     project = user.project("demo", train="print(1)")
     run = user.mlw("submit", "train.py", cwd=project).run
     until(lambda: list((user.store / "spares").iterdir()))
@@ -93,8 +93,8 @@ def test_what_fills_the_disk_is_counted_before_it_goes(user):
     assert not list((user.store / "spares").iterdir()) and user.folder(run).exists()
 
 
-def test_cancel_needs_the_run_only(user):
-    """Complaint: Ctrl-C did not stop the run, and cancel needed the run's id *and* the target."""
+def test_cancel_needs_only_run_id(user):
+    """Complaint: Ctrl-C did not stop the run, and cancel needed both the run ID and the target."""
     project = user.project("demo", train=TICKING)
     run = user.mlw("submit", "--detach", "train.py", cwd=project).out.strip()
     until(lambda: "tick 1" in user.mlw("logs", run, cwd=project).out)
@@ -104,20 +104,20 @@ def test_cancel_needs_the_run_only(user):
     assert user.mlw("experiment", "cancel", "-r", old, "-t", "local", cwd=project).code == 0, "the old words do, too"
 
 
-def test_a_failed_run_says_why(user):
+def test_failed_run_shows_cause(user):
     """Complaint: a failed job gave no reason."""
     project = user.project("demo", train="import sys\nprint('loading the data')\nsys.exit('no such bucket')")
     done = user.mlw("submit", "--detach", "train.py", cwd=project)
     run = done.out.strip()
     until(lambda: user.info(run)["status"] == "Failed")
-    told = user.mlw("history", "info", run)
-    assert "no such bucket" in told.out + told.err and "exit 1" in told.out + told.err
+    info = user.mlw("history", "info", run)
+    assert "no such bucket" in info.out + info.err and "exit 1" in info.out + info.err
     assert user.mlw("logs", run).out == "loading the data\nno such bucket\n"
     assert user.info(run)["exit_code"] == 1 and "no such bucket" in user.info(run)["cause"]
 
 
-def test_where_the_code_went_is_told(user):
-    """Complaint: unclear where the code is copied to."""
+def test_code_location_is_printed(user):
+    """Complaint: it was unclear where the code is copied to."""
     project = user.project("demo", train="import os; print(os.getcwd())")
     done = user.mlw("submit", "train.py", cwd=project)
     place = Path(done.out.strip())
@@ -127,23 +127,25 @@ def test_where_the_code_went_is_told(user):
 
 
 def test_no_network_no_account_no_login(user):
-    """Complaint: local runs needed a cloud history, login and network; login loops."""
+    """Complaint: local runs needed a cloud history, a login, and a network; the login looped."""
     need("unshare")
     project = user.project("demo", train="from mlworkbench import log\nlog('loss', 0.5)")
     alone = ["unshare", "--net", "--map-root-user"]
     if subprocess.run([*alone, "true"], capture_output=True).returncode != 0:
         pytest.skip("this machine does not let us leave the network")
-    for words in (["submit", "train.py"], ["history", "list"], ["history", "last", "-o", "json"]):
-        done = subprocess.run([*alone, str(MLW), *words], cwd=project, env=user.env, capture_output=True, timeout=60)
+    for arguments in (["submit", "train.py"], ["history", "list"], ["history", "last", "-o", "json"]):
+        done = subprocess.run(
+            [*alone, str(MLW), *arguments], cwd=project, env=user.env, capture_output=True, timeout=60
+        )
         assert done.returncode == 0, done
     assert json.loads(done.stdout)["metrics"]["loss"] == 0.5
-    for word in ("login", "account"):
-        told = user.mlw(word)
-        assert told.code == 2 and "mlw needs no account" in told.err
+    for command in ("login", "account"):
+        refused = user.mlw(command)
+        assert refused.code == 2 and "mlw needs no account" in refused.err
 
 
-def test_one_traceback_the_script_s_own(user):
-    """Complaint: a failure log ended in a history-service error and a second traceback on top of the script's own."""
+def test_only_traceback_is_from_script(user):
+    """Complaint: a failure log ended in a history-service error and a second traceback after the script's own."""
     project = user.project("demo", train="raise ValueError('my own')")
     done = user.mlw("submit", "train.py", cwd=project)
     assert done.code == 1 and (done.out + done.err).count("Traceback") == 1
@@ -159,7 +161,7 @@ def test_one_traceback_the_script_s_own(user):
         (["computecontext", "list"], "computetarget"),
     ],
 )
-def test_old_words_work_with_a_hint(user, old, hint):
+def test_old_commands_work_with_a_hint(user, old, hint):
     """Complaint: a breaking change of the command line left documentation and samples wrong for months."""
     project = user.project("demo", train="print(1)")
     done = user.mlw(*old, cwd=project)
@@ -167,10 +169,10 @@ def test_old_words_work_with_a_hint(user, old, hint):
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("baseImage: x", "baseDockerImage"), ("sharedVolumne: 1", "sharedVolumes")]
+    ("typed", "suggestion"), [("baseImage: x", "baseDockerImage"), ("sharedVolumne: 1", "sharedVolumes")]
 )
-def test_unknown_keys_are_refused_with_a_suggestion(user, typed, meant):
-    """Complaint: unknown keys were accepted silently, also typos of the official text; pages disagreed."""
+def test_unknown_keys_are_refused_with_a_suggestion(user, typed, suggestion):
+    """Complaint: unknown keys were accepted silently, including typos in the official pages."""
     project = user.project("demo", train="print(1)")
     before = len((project / "aml_config" / "docker.compute").read_text().splitlines())
     configure(project, "docker.compute", typed)
@@ -178,12 +180,12 @@ def test_unknown_keys_are_refused_with_a_suggestion(user, typed, meant):
     [problem] = json.loads(done.out)
     key = typed.partition(":")[0]
     assert done.code == 1 and problem["line"] == before + 2 and f"unknown key '{key}'" in problem["message"]
-    assert f"did you mean '{meant}'?" in problem["hint"]
+    assert f"did you mean '{suggestion}'?" in problem["hint"]
     assert user.mlw("submit", "-c", "docker", "train.py", cwd=project).code == 78 and user.runs() == []
 
 
 @pytest.mark.parametrize("name", ["docker", "localdocker"])
-def test_both_names_of_a_type_are_one(user, name):
+def test_type_aliases_are_equivalent(user, name):
     """Complaint: configuration pages disagreed on `docker` and `localdocker`."""
     project = user.project("demo", train="print(1)")
     path = project / "aml_config" / "docker.compute"
@@ -191,8 +193,8 @@ def test_both_names_of_a_type_are_one(user, name):
     assert user.mlw("project", "validate", cwd=project).code == 0
 
 
-def test_long_paths_travel(user):
-    """Complaint: paths of 260 characters broke the opening of files."""
+def test_long_paths_are_uploaded(user):
+    """Complaint: files with paths of 260 characters could not be opened."""
     project = user.project("demo", train="print(open('/'.join(['d' * 100] * 6 + ['x'])).read())")
     deep = project / "/".join(["d" * 100] * 6)
     deep.mkdir(parents=True)
@@ -200,28 +202,28 @@ def test_long_paths_travel(user):
     assert user.mlw("submit", "train.py", cwd=project).out == "far down\n"
 
 
-def test_the_log_can_be_followed_again_and_again(user):
-    """Complaint: stdout stopped after an hour."""
+def test_log_can_be_followed_repeatedly(user):
+    """Complaint: the output of a run stopped after an hour."""
     project = user.project("demo", train=TICKING)
     run = user.mlw("submit", "--detach", "train.py", cwd=project).out.strip()
-    for wanted in (b"tick 5\n", b"tick 25\n"):
-        seen = user.home / "seen"
-        with open(seen, "wb") as file:
+    for expected in (b"tick 5\n", b"tick 25\n"):
+        copy = user.home / "seen"
+        with open(copy, "wb") as file:
             follower = user.start("logs", "-f", run, cwd=project, stdout=file, stderr=subprocess.DEVNULL)
-        until(lambda seen=seen, wanted=wanted: wanted in seen.read_bytes())
+        until(lambda copy=copy, expected=expected: expected in copy.read_bytes())
         follower.kill()
         follower.wait()
-        assert seen.read_bytes().startswith(b"tick 0\ntick 1\n")
+        assert copy.read_bytes().startswith(b"tick 0\ntick 1\n")
     user.mlw("cancel", run)
     lines = user.mlw("logs", run).out.splitlines()
     assert [line for line in lines if line.startswith("tick")] == [f"tick {n}" for n in range(len(lines))]
 
 
-@pytest.mark.parametrize("words", [["train.py"], ["-m", "train"], ["--", "sh", "-c", "true"]])
-def test_every_run_has_its_snapshot(user, words):
+@pytest.mark.parametrize("arguments", [["train.py"], ["-m", "train"], ["--", "sh", "-c", "true"]])
+def test_every_run_has_its_snapshot(user, arguments):
     """Complaint: no snapshot was taken for some kinds of runs."""
     project = user.project("demo", train="print(1)")
-    done = user.mlw("submit", *words, cwd=project)
+    done = user.mlw("submit", *arguments, cwd=project)
     (project / "train.py").write_text("print(2)")
     assert user.mlw("project", "restore", "--run-id", done.run, "--path", "then", cwd=user.home).code == 0
     assert (user.home / "then" / "train.py").read_text() == "print(1)"
@@ -232,21 +234,21 @@ def test_restore_refuses_to_lose_work(user):
     project = user.project("demo", train="print(1)")
     run = user.mlw("submit", "train.py", cwd=project).run
     (project / "train.py").write_text("a week of work")
-    told = user.mlw("project", "restore", "--run-id", run, "--in-place", cwd=project)
-    assert told.code == 2 and "train.py" in told.err and "would be lost" in told.err
+    refused = user.mlw("project", "restore", "--run-id", run, "--in-place", cwd=project)
+    assert refused.code == 2 and "train.py" in refused.err and "would be lost" in refused.err
     assert (project / "train.py").read_text() == "a week of work"
 
 
 @pytest.mark.parametrize("git", [True, False])
-def test_any_git_or_none(user, git):
-    """Complaint: only one vendor's git, and no way to detach from it."""
+def test_run_records_git_commit_if_available(user, git):
+    """Complaint: only one vendor's git was supported, and it could not be detached."""
     project = user.project("demo", train="print(1)")
     env = {**user.env, "GIT_CONFIG_GLOBAL": os.devnull}
     if git:
         need("git")
         shutil.rmtree(project / ".git", ignore_errors=True)
-        for words in (["init", "-q", "-b", "mine"], ["add", "-A"]):
-            subprocess.run(["git", *words], cwd=project, env=env, check=True)
+        for arguments in (["init", "-q", "-b", "mine"], ["add", "-A"]):
+            subprocess.run(["git", *arguments], cwd=project, env=env, check=True)
         who = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
         subprocess.run(["git", *who, "commit", "-qm", "first"], cwd=project, env=env, check=True)
         (project / "train.py").write_text("print(2)")
@@ -255,8 +257,8 @@ def test_any_git_or_none(user, git):
     assert bool(properties["CommitId"]) is git
 
 
-def test_the_history_is_plain_files(user):
-    """Complaint: the run history could not be taken along when the product was retired."""
+def test_history_is_stored_in_plain_files(user):
+    """Complaint: the run history could not be exported when the product was retired."""
     project = user.project("demo", train="from mlworkbench import log\nlog('loss', 0.5)\nprint('hello')")
     run = user.mlw("submit", "train.py", "--lr", "0.1", cwd=project).run
     folder = user.folder(run)
@@ -267,20 +269,20 @@ def test_the_history_is_plain_files(user):
     assert '"loss"' in "".join(path.read_text() for path in (folder / "metrics").iterdir())
     [row] = json.loads(user.mlw("history", "list", "-o", "json", cwd=project).out)
     assert row["run_id"] == run and row["metrics"]["loss"] == 0.5
-    with sqlite3.connect(user.store / "history.db") as database:  # with any program that reads SQLite
+    with sqlite3.connect(user.store / "history.db") as database:  # any program that reads SQLite works
         assert database.execute("select count(*) from runs").fetchone() == (1,)
-    # Folders alone are the whole history: on another machine they are enough.
+    # The run folders are enough to rebuild the history on another machine.
     other = user.home / "elsewhere"
     shutil.copytree(user.store / "runs", other / "runs")
     env = {"MLW_HOME": str(other)}
     assert user.mlw("history", "rebuild", env=env).code == 0
-    assert [one["run_id"] for one in json.loads(user.mlw("history", "list", "--all", "-o", "json", env=env).out)] == [
-        run
-    ]
+    assert [
+        entry["run_id"] for entry in json.loads(user.mlw("history", "list", "--all", "-o", "json", env=env).out)
+    ] == [run]
 
 
-def test_a_folder_that_becomes_a_project_is_sound_at_once(user):
-    """Found by a newcomer: `init` named a script that was not there."""
+def test_new_project_is_valid(user):
+    """Found by a new user: `init` named a script that did not exist."""
     folder = user.home / "mine"
     folder.mkdir()
     first = user.mlw("project", "init", cwd=folder)
@@ -295,8 +297,8 @@ def test_a_folder_that_becomes_a_project_is_sound_at_once(user):
     assert (done.code, done.out) == (0, "fitted\n"), done
 
 
-def test_a_data_folder_inside_the_project_never_travels(user):
-    """Found by a newcomer: with MLW_HOME in the project, a submit without it took the keys of machines along."""
+def test_data_folder_inside_project_is_not_uploaded(user):
+    """Found by a new user: after MLW_HOME was in the project, a submit without that variable uploaded the SSH keys."""
     project = user.project("demo", train="import os\nprint(sorted(os.listdir()))\n")
     inside = project / ".mlw-home"
     assert user.mlw("history", "list", cwd=project, env={"MLW_HOME": str(inside)}).code == 0
@@ -306,8 +308,8 @@ def test_a_data_folder_inside_the_project_never_travels(user):
     assert done.code == 0 and ".mlw-home" not in done.out, done
 
 
-def test_an_option_of_ours_behind_the_script_is_told(user):
-    """Found by a newcomer: `mlw submit train.py --gpus 1` gives --gpus to the script, which knows nothing of it."""
+def test_mlw_option_after_script_prints_hint(user):
+    """Found by a new user: `mlw submit train.py --gpus 1` passes --gpus to the script, which does not support it."""
     project = user.project("demo", train="import sys\nprint(sys.argv[1:])\n")
     done = user.mlw("submit", "train.py", "--gpus", "1", cwd=project)
     assert (done.code, done.out) == (0, "['--gpus', '1']\n")

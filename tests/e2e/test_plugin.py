@@ -1,4 +1,4 @@
-"""A framework of a plugin: without the plugin, and on its page. Its own tests are in examples/ (test_examples.py)."""
+"""A framework from a plugin: its documentation page, and the error without it. test_examples.py runs its own tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plugins import EXAMPLES
+from tests.e2e.example_plugins import EXAMPLES
 
 EXAMPLE = EXAMPLES / "mlw-profiled"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md"
@@ -22,13 +22,13 @@ def project(user):
     return root
 
 
-def test_without_the_plugin_it_is_told(user, project):
+def test_missing_plugin_is_reported(user, project):
     done = user.mlw("submit", "-c", "profiled", "train.py", cwd=project)
     assert done.code == 78 and "Framework: Profiled, which does not exist" in done.err, done
     assert user.runs() == []
 
 
-def test_the_page_shows_the_example_as_it_is():
+def test_page_shows_current_example():
     text = PAGE.read_text()
     for name in ("mlw_profiled.py", "pyproject.toml"):
         assert (EXAMPLE / name).read_text().strip() in text, name

@@ -1,6 +1,6 @@
-"""Compute types and environments of plugins: missing, outdated, and rows of one line.
+"""Compute types and environments from plugins: missing plugins, outdated plugins, and one-line plugins.
 
-The tests of the plugin in examples/ are beside it (test_examples.py).
+test_examples.py runs the tests of the plugin in examples/.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plugins import EXAMPLES, install
+from tests.e2e.example_plugins import EXAMPLES, install
 
 EXAMPLE = EXAMPLES / "mlw-ready"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md"
-TELL = "print(1)\n"
+SCRIPT = "print(1)\n"
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def installed(tmp_path_factory):
     return install("mlw-ready", tmp_path_factory.mktemp("plugin"))
 
 
-def ask_for(root: Path, runconfig: str, name: str = "vision") -> None:
+def use_environment_plugin(root: Path, runconfig: str, name: str = "vision") -> None:
     path = root / "aml_config" / f"{runconfig}.runconfig"
     text = path.read_text()
     assert "#EnvironmentPlugin: NAME" in text
@@ -29,16 +29,16 @@ def ask_for(root: Path, runconfig: str, name: str = "vision") -> None:
     path.write_text(text.replace("  EXAMPLE_VARIABLE: example", f"  READY_ENVIRONMENT: {name}"))
 
 
-def test_without_the_plugin_it_is_told(user):
-    root = user.project("demo", train=TELL)
-    ask_for(root, "local")
+def test_missing_plugin_is_reported(user):
+    root = user.project("demo", train=SCRIPT)
+    use_environment_plugin(root, "local")
     done = user.mlw("submit", "-c", "local", "train.py", cwd=root)
     assert done.code == 78 and "EnvironmentPlugin: ready, but no such plugin is installed" in done.err, done
     assert "available: none" in done.err and user.runs() == []
 
 
-def test_without_the_plugin_its_type_is_unknown(user):
-    root = user.project("demo", train=TELL)
+def test_compute_type_of_missing_plugin_is_unknown(user):
+    root = user.project("demo", train=SCRIPT)
     (root / "aml_config" / "cuda.compute").write_text("type: cuda12\n")
     (root / "aml_config" / "cuda.runconfig").write_text("Target: cuda\nFramework: Python\n")
     done = user.mlw("submit", "-c", "cuda", "train.py", cwd=root)
@@ -46,7 +46,7 @@ def test_without_the_plugin_its_type_is_unknown(user):
 
 
 def row(site: Path, name: str, built_in: str) -> dict[str, str]:
-    """A plugin of one line: the row of a built-in type under another name."""
+    """Write a one-line plugin that defines a built-in type under another name. Return variables that enable it."""
     package = site / f"mlw_{name}-1.0.dist-info"
     package.mkdir(parents=True)
     (package / "entry_points.txt").write_text(f"[mlworkbench.targets]\n{name} = mlw_{name}:ROW\n")
@@ -58,10 +58,10 @@ def row(site: Path, name: str, built_in: str) -> dict[str, str]:
     return {"PYTHONPATH": str(site)}
 
 
-def test_a_row_that_is_a_built_in_one_under_another_name(laptop, engine, tmp_path):
-    """Its keys have an effect, and runs are in a container."""
+def test_plugin_that_renames_built_in_type(laptop, engine, tmp_path):
+    """The target's settings take effect, and runs use a container."""
     env = row(tmp_path / "site", "boxed", "DOCKER")
-    laptop.uses(engine)
+    laptop.use_engine(engine)
     root = laptop.project("demo", train="import os\nprint(os.path.exists('/.dockerenv'))\n")
     (root / "aml_config" / "mine.compute").write_text(
         f"type: boxed\nbaseDockerImage: {engine.image}\nuserManagedEnvironment: true\n"
@@ -72,7 +72,7 @@ def test_a_row_that_is_a_built_in_one_under_another_name(laptop, engine, tmp_pat
     assert (done.code, done.out) == (0, "True\n"), done
 
 
-def test_a_type_for_another_machine_is_attached_by_its_own_name(laptop, machine, tmp_path):
+def test_remote_plugin_type_is_attached_by_its_name(laptop, machine, tmp_path):
     env = row(tmp_path / "site", "farbox", "REMOTE")
     host = machine()
     root = laptop.project("demo", train="import os\nprint('on', os.uname().nodename)\n")
@@ -87,31 +87,31 @@ def test_a_type_for_another_machine_is_attached_by_its_own_name(laptop, machine,
     assert file.read_text() == before
     done = laptop.mlw("submit", "-c", "far", "train.py", cwd=root, env=env)
     assert (done.code, done.out) == (0, f"on {host.name}\n"), done
-    words = ("computetarget", "attach", "farbox", "--name", "new", "--username", host.user, *key)
-    new = laptop.mlw(*words, cwd=root, env=env, check=True)
+    arguments = ("computetarget", "attach", "farbox", "--name", "new", "--username", host.user, *key)
+    new = laptop.mlw(*arguments, cwd=root, env=env, check=True)
     assert "attached new: farbox at" in new.err and "type: farbox\n" in (root / "aml_config/new.compute").read_text()
 
 
-def test_an_outdated_plugin_is_refused_with_the_new_form(user, tmp_path):
+def test_outdated_plugin_is_refused_with_explanation(user, tmp_path):
     package = tmp_path / "site" / "mlw_old-1.0.dist-info"
     package.mkdir(parents=True)
     points = "[mlworkbench.targets]\nold = mlw_old:make\n[mlworkbench.like]\nold = local\n"
     (package / "entry_points.txt").write_text(points)
-    root = user.project("demo", train=TELL)
+    root = user.project("demo", train=SCRIPT)
     (root / "aml_config" / "old.compute").write_text("type: old\n")
     done = user.mlw("submit", "-t", "old", "train.py", cwd=root, env={"PYTHONPATH": str(package.parent)})
     assert done.code == 78 and "must be a ComputeType (mlworkbench.like was removed)" in done.err, done
 
 
-def test_what_is_missing_for_them_is_found_before_a_run(user, installed):
-    root = user.project("demo", train=TELL)
+def test_missing_requirements_are_found_before_run(user, installed):
+    root = user.project("demo", train=SCRIPT)
     (root / "aml_config" / "cuda.compute").write_text("type: cuda12\npythonLocation: /nowhere/python\n")
     (root / "aml_config" / "cuda.runconfig").write_text("Target: cuda\nFramework: Python\nEnvironmentPlugin: raedy\n")
-    found = user.mlw("project", "validate", cwd=root, env=installed)
-    assert "/nowhere/python" in found.out and "plugin 'raedy' is not installed" in found.out, found
+    result = user.mlw("project", "validate", cwd=root, env=installed)
+    assert "/nowhere/python" in result.out and "plugin 'raedy' is not installed" in result.out, result
 
 
-def test_the_page_shows_the_example_as_it_is():
+def test_page_shows_current_example():
     text = PAGE.read_text()
     for name in ("mlw_ready.py", "pyproject.toml"):
         assert (EXAMPLE / name).read_text().strip() in text, name

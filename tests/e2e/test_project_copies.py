@@ -1,4 +1,4 @@
-"""A copy of a project has its ID. It gets the original's shared folder, home and history only when its user says so."""
+"""A copied project has the original's ID. It shares folder, home, and history only after the user confirms."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pexpect
 import pytest
 from playwright.sync_api import expect
 
-from mlworkbench.ui.answers.projects import key_of
+from mlworkbench.ui.queries.projects import key_of
 from tests.conftest import MLW, Done, User
-from tests.machines.browser import looking
+from tests.machines.browser import browser_session
 
 KEEP = "import os\nopen(os.environ['AZUREML_NATIVE_SHARE_DIRECTORY'] + 'token', 'w').write('hf_secret')\n"
 LOOK = "import os\nprint('seen:', sorted(os.listdir(os.environ['AZUREML_NATIVE_SHARE_DIRECTORY'])))\n"
@@ -35,8 +35,8 @@ def copy_of(root: Path, name: str = "clone") -> Path:
     return Path(shutil.copytree(root, root.with_name(name)))
 
 
-def asked(user: User, root: Path, answer: str) -> tuple[str, int]:
-    """What a submit at a terminal prints, and its exit status."""
+def submit_at_terminal(user: User, root: Path, answer: str) -> tuple[str, int]:
+    """Submit at a terminal and answer the prompt. Return the output and the exit status."""
     with pexpect.spawn(str(MLW), ["submit", "look.py"], cwd=str(root), env=user.env, encoding="utf-8", timeout=60) as t:
         t.expect(r"\[y/N\]")
         question = t.before
@@ -46,15 +46,15 @@ def asked(user: User, root: Path, answer: str) -> tuple[str, int]:
     return question + printed, t.exitstatus
 
 
-def seen(done: Done) -> str:
+def printed_facts(done: Done) -> str:
     assert done.code == 0, done
     return done.out
 
 
-def test_copy_without_a_terminal_is_refused_and_both_ways_are_named(user: User, original: Path) -> None:
+def test_copied_project_without_terminal_is_refused_with_both_remedies(user: User, original: Path) -> None:
     clone = copy_of(original)
-    for words in (["submit", "look.py"], ["submit", "--key", "k", "look.py"]):
-        done = user.mlw(*words, cwd=clone)
+    for arguments in (["submit", "look.py"], ["submit", "--key", "k", "look.py"]):
+        done = user.mlw(*arguments, cwd=clone)
         assert (done.code, done.out) == (78, ""), done
         assert f"error: this project has the same ID as the project in {original}\n" in done.err
         assert "mlw project link" in done.err and "mlw project new-id" in done.err
@@ -62,70 +62,70 @@ def test_copy_without_a_terminal_is_refused_and_both_ways_are_named(user: User, 
     assert len(user.runs()) == 1
     dry = user.mlw("submit", "--dry-run", "look.py", cwd=clone)
     assert dry.code == 0 and "warning: this project has the same ID" in dry.err, dry
-    assert "token" in seen(user.mlw("submit", "look.py", cwd=original)), "the original goes on as before"
+    assert "token" in printed_facts(user.mlw("submit", "look.py", cwd=original)), "the original goes on as before"
 
     done = user.mlw("project", "link", cwd=clone)
     assert done.code == 0, done
-    assert "token" in seen(user.mlw("submit", "look.py", cwd=clone))
+    assert "token" in printed_facts(user.mlw("submit", "look.py", cwd=clone))
 
 
-def test_copy_that_gets_an_id_of_its_own_shares_nothing(user: User, original: Path) -> None:
+def test_copy_with_new_id_shares_nothing(user: User, original: Path) -> None:
     clone = copy_of(original)
     before = identity(clone)
     done = user.mlw("project", "new-id", cwd=clone)
     assert done.code == 0, done
     assert identity(clone) != before == identity(original)
-    assert "seen: []" in seen(user.mlw("submit", "look.py", cwd=clone))
-    assert "token" in seen(user.mlw("submit", "look.py", cwd=original))
+    assert "seen: []" in printed_facts(user.mlw("submit", "look.py", cwd=clone))
+    assert "token" in printed_facts(user.mlw("submit", "look.py", cwd=original))
 
 
 @pytest.mark.parametrize(("answer", "shares"), [("y", True), ("n", False)])
-def test_copy_at_a_terminal_asks_once(user: User, original: Path, answer: str, shares: bool) -> None:
+def test_copy_at_terminal_prompts_once(user: User, original: Path, answer: str, shares: bool) -> None:
     clone = copy_of(original)
-    printed, code = asked(user, clone, answer)
+    printed, code = submit_at_terminal(user, clone, answer)
     assert code == 0, printed
     assert f"same ID as the project in {original}" in printed
     assert ("token" in printed) is shares
     assert (identity(clone) == identity(original)) is shares
-    again = user.mlw("submit", "look.py", cwd=clone)  # without a terminal: a question would be an error
-    assert ("token" in seen(again)) is shares
+    again = user.mlw("submit", "look.py", cwd=clone)  # without a terminal, a prompt would be an error
+    assert ("token" in printed_facts(again)) is shares
 
 
-def test_moved_project_is_asked_about_as_moved(user: User, original: Path) -> None:
+def test_moved_project_prompts_about_move(user: User, original: Path) -> None:
     place = original.with_name("moved")
     original.rename(place)
     done = user.mlw("submit", "look.py", cwd=place)
     assert done.code == 78 and f"{original}, which no longer exists" in done.err, done
-    printed, code = asked(user, place, "y")
+    printed, code = submit_at_terminal(user, place, "y")
     assert code == 0 and "moved from" in printed and "token" in printed, printed
-    assert "token" in seen(user.mlw("submit", "look.py", cwd=place))
+    assert "token" in printed_facts(user.mlw("submit", "look.py", cwd=place))
 
 
-def test_the_same_folder_by_another_name_is_the_same_project(user: User, original: Path) -> None:
+def test_same_folder_under_other_path_is_same_project(user: User, original: Path) -> None:
     link = original.with_name("by-link")
     link.symlink_to(original)
-    assert "token" in seen(user.mlw("submit", "look.py", cwd=link))
-    assert "token" in seen(user.mlw("submit", "--project", str(link), "look.py"))
+    assert "token" in printed_facts(user.mlw("submit", "look.py", cwd=link))
+    assert "token" in printed_facts(user.mlw("submit", "--project", str(link), "look.py"))
 
 
-def test_another_id_that_names_the_same_shared_folder_is_the_same_id(user: User, original: Path) -> None:
-    """The shared folder is named after the first digits of the ID only."""
+def test_id_with_same_shared_folder_name_counts_as_same_id(user: User, original: Path) -> None:
+    """The name of the shared folder contains only the first digits of the ID."""
     clone = copy_of(original)
     file = clone / "aml_config" / "project.json"
-    told = json.loads(file.read_text())
-    file.write_text(json.dumps({**told, "Id": told["Id"][:9] + "0000-4000-8000-000000000000"}))
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "Id": content["Id"][:9] + "0000-4000-8000-000000000000"}))
     done = user.mlw("submit", "look.py", cwd=clone)
     assert done.code == 78 and f"the same ID as the project in {original}" in done.err, done
 
 
-def test_runs_of_before_the_record_tell_whose_id_it_is(user: User, original: Path) -> None:
+def test_owner_of_id_is_restored_from_earlier_runs(user: User, original: Path) -> None:
     clone = copy_of(original)
     records = user.store / "projects"
     for damage in (shutil.rmtree, _damage):
         damage(records)
         done = user.mlw("submit", "look.py", cwd=clone)
         assert done.code == 78 and f"the same ID as the project in {original}" in done.err, done
-        assert "token" in seen(user.mlw("submit", "look.py", cwd=original))
+        assert "token" in printed_facts(user.mlw("submit", "look.py", cwd=original))
     (record,) = records.iterdir()
     assert record.stat().st_mode & 0o777 == 0o600 and records.stat().st_mode & 0o777 == 0o700
 
@@ -139,10 +139,10 @@ def test_restored_code_is_the_same_project(user: User, original: Path) -> None:
     run = user.runs()[0]["run_id"]
     place = original.with_name("restored")
     assert user.mlw("project", "restore", "--run-id", run, "--path", str(place), cwd=original).code == 0
-    assert "token" in seen(user.mlw("submit", "look.py", cwd=place))
+    assert "token" in printed_facts(user.mlw("submit", "look.py", cwd=place))
 
 
-def test_a_script_cannot_submit_for_another_project_from_its_working_copy(user: User, original: Path) -> None:
+def test_script_cannot_submit_for_another_project_from_working_copy(user: User, original: Path) -> None:
     script = (
         "import json, subprocess\n"
         "file = 'aml_config/project.json'\n"
@@ -157,7 +157,7 @@ def test_a_script_cannot_submit_for_another_project_from_its_working_copy(user: 
     assert done.code == 78 and "the same ID as the project in" in done.out and "token" not in done.out, done
 
 
-def test_new_id_is_not_written_through_a_link(user: User, original: Path) -> None:
+def test_new_id_is_not_written_through_link(user: User, original: Path) -> None:
     clone = copy_of(original)
     victim = user.home / "settings.json"
     victim.write_bytes((clone / "aml_config" / "project.json").read_bytes())
@@ -174,16 +174,16 @@ def test_new_id_is_not_written_through_a_link(user: User, original: Path) -> Non
     assert (clone / "spare.json").read_bytes() == before
 
 
-def test_the_browser_and_the_api_ask_too(user: User, original: Path, tmp_path: Path) -> None:
+def test_browser_and_api_refuse_copied_project(user: User, original: Path, tmp_path: Path) -> None:
     clone = copy_of(original)
-    with looking(user, clone, tmp_path) as looker:
+    with browser_session(user, clone, tmp_path) as ui:
         body = {"project": key_of(clone), "script": "look.py"}
-        answer = looker.ask("/api/submit", "POST", data=body)
-        told = answer.json()
-        assert not answer.ok and "the same ID as the project in" in json.dumps(told), told
-        assert "mlw project new-id" in json.dumps(told), told
+        answer = ui.request("/api/submit", "POST", data=body)
+        result = answer.json()
+        assert not answer.ok and "the same ID as the project in" in json.dumps(result), result
+        assert "mlw project new-id" in json.dumps(result), result
 
-        page = looker.go(f"/p/{key_of(clone)}")
+        page = ui.go(f"/p/{key_of(clone)}")
         page.get_by_role("button", name="Run", exact=True).click()
         box = page.get_by_role("dialog", name="Submit")
         expect(box.get_by_text("this project has the same ID as the project in").first).to_be_visible(timeout=20_000)

@@ -1,4 +1,4 @@
-"""Pythons and build requirements through the mirrors of the user's settings, on a machine that reaches nothing else."""
+"""Python downloads and build requirements through the user's mirrors, on a machine without other network access."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import json
 
 import pytest
 
-from tests.e2e.elsewhere import Away
-from tests.e2e.package_index import about, sdist, serving, wheel
-from tests.e2e.test_environment import manage
-from tests.e2e.test_environment_sources import ask
+from tests.e2e.package_index import about, sdist, serve_index, wheel
+from tests.e2e.remote_target import RemoteTarget
+from tests.e2e.test_environment import enable_managed_environment
+from tests.e2e.test_environment_sources import write_requirements
 from tests.machines.channel import VERSION
 from tests.machines.python_mirror import KEY, NAME, write_mirror
 from tests.machines.tools import give_tools_to
 
 SECRET = "hush-77a0"
-SAY = "import sys\nprint(sys.base_prefix)\n"
+SCRIPT = "import sys\nprint(sys.base_prefix)\n"
 EVIL = "http://127.0.0.1:9/chosen-by-the-project"
 
 
-def claim(root):
-    """The project tries to be the user: none of this has an effect."""
+def write_fake_settings(root):
+    """Write settings into the project that imitate user settings. They must have no effect."""
     (root / "uv.toml").write_text(f'python-install-mirror = "{EVIL}"\npython-downloads-json-url = "{EVIL}.json"\n')
     config = root / "aml_config" / "box.runconfig"
     config.write_text(
@@ -30,28 +30,28 @@ def claim(root):
 
 
 @pytest.mark.parametrize("key", [None, f"reader:{SECRET}"], ids=["open", "password"])
-def test_a_target_gets_the_python_that_the_users_list_names(laptop, machine, switch, tmp_path, key):
-    """The target fetches it by itself; behind a password, this machine does. A failed attempt leaves nothing behind."""
+def test_target_gets_python_from_user_mirror(laptop, machine, switch, tmp_path, key):
+    """The target downloads Python itself, or this machine does if a password is needed. Failures can be retried."""
     host = machine()
-    root = laptop.project("far", say=SAY)
-    away = Away(laptop, host, "remote", project=root)
-    manage(root, away.name)
+    root = laptop.project("far", say=SCRIPT)
+    remote = RemoteTarget(laptop, host, "remote", project=root)
+    enable_managed_environment(root, remote.name)
     give_tools_to(host)
-    claim(root)
+    write_fake_settings(root)
     (root / "aml_config" / "conda_dependencies.yml").write_text(f"dependencies:\n  - python={VERSION}\n")
     place = tmp_path / "mirror" / "pythons"
     place.mkdir(parents=True)
-    with serving(tmp_path / "mirror", switch.place.address(1), key=key) as mirror:
+    with serve_index(tmp_path / "mirror", switch.sandbox.address(1), key=key) as mirror:
         write_mirror(place, f"{mirror.url}/pythons")
         address = mirror.url_with_key if key else mirror.url
         settings = {"UV_PYTHON_DOWNLOADS_JSON_URL": f"{address}/pythons/downloads.json", "UV_HTTP_RETRIES": "0"}
         archive = place / "20240107" / NAME
         archive.rename(place / "not yet")
-        failed = away.submit("say.py", env=settings)
+        failed = remote.submit("say.py", env=settings)
         assert f"Python {VERSION} cannot be fetched: " in failed.err and "Not Found" in failed.err, failed
         assert failed.code in (69, 75, 78), failed
         (place / "not yet").rename(archive)
-        done = away.submit("say.py", env=settings)
+        done = remote.submit("say.py", env=settings)
         assert done.out == f"{host.home}/.mlw/tools/python/{KEY}\n", done
         fetched_by = {client for client, path in mirror.got if path.endswith(".tar.gz")}
     assert fetched_by == {mirror.host if key else host.address}
@@ -80,24 +80,24 @@ PROJECT = (
 )
 
 
-def test_a_source_package_is_built_with_the_index_of_the_users_settings(laptop, machine, switch, tmp_path):
-    """What its build requires is on that index alone, and the machine reaches no other."""
+def test_source_package_is_built_with_index_from_user_settings(laptop, machine, switch, tmp_path):
+    """Only that index has the build requirements, and the machine reaches no other index."""
     host = machine()
     root = laptop.project("far", say="import odd\nprint('built')\n")
-    away = Away(laptop, host, "remote", project=root)
-    manage(root, away.name)
+    remote = RemoteTarget(laptop, host, "remote", project=root)
+    enable_managed_environment(root, remote.name)
     give_tools_to(host)
-    ask(root, "odd")
+    write_requirements(root, "odd")
     wheel(tmp_path / "index/main", "backend", "1.0", "the index", code=BACKEND)
     files = {"PKG-INFO": about("odd", "1.0", metadata="2.2"), "pyproject.toml": PROJECT}
     sdist(tmp_path / "index/main", "odd", "1.0", files)
-    with serving(tmp_path / "index", switch.place.address(1)) as index:
+    with serve_index(tmp_path / "index", switch.sandbox.address(1)) as index:
         settings = {"PIP_INDEX_URL": f"http://ada:{SECRET}@{index.host}:{index.port}/main/simple"}
-        done = away.submit("say.py", env={**settings, "UV_HTTP_RETRIES": "0"})
+        done = remote.submit("say.py", env={**settings, "UV_HTTP_RETRIES": "0"})
         assert done.out == "built\n", done
-        checked = json.loads(away.mlw("computetarget", "check", "box", "-o", "json", env=settings).out)
+        checked = json.loads(remote.mlw("computetarget", "check", "box", "-o", "json", env=settings).out)
         assert "odd-1.0.tar.gz" not in index.fetched(host.address), "as the check says"
-    [packages] = [one["found"] for one in checked if one["what"] == "packages"]
+    [packages] = [check["found"] for check in checked if check["what"] == "packages"]
     place = f"{index.host}:{index.port} (your settings)"
     assert (
         packages

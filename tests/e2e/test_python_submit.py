@@ -1,4 +1,4 @@
-"""Python programs that submit runs: the whole story, in an event loop, in threads, and the ways it can fail."""
+"""Python programs that submit runs: end to end, in an event loop, in threads, and with errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def project(user):
 
 
 def python(user, project, code, **env):
-    """What a program prints as JSON; it must not be able to ask anybody anything."""
+    """Run a program without a terminal, and return the JSON that it prints."""
     done = subprocess.run(
         [MLW.parent / "python", "-c", code],
         cwd=project,
@@ -49,8 +49,8 @@ def python(user, project, code, **env):
     return json.loads(done.stdout)
 
 
-def test_submit_follow_measure_download(user, project):
-    told = python(
+def test_submit_follow_metrics_download(user, project):
+    result = python(
         user,
         project,
         """
@@ -73,21 +73,21 @@ print(json.dumps({
     "by_part": mlworkbench.get_run(run.id[:-1]).id, "repr": repr(run), "given": dict(record.spec.given)}))
 """,
     )
-    run = told["id"]
-    assert told["same"] == told["by_part"] == run and told["lines"][0] == f"RunId: {run}"
-    assert told["log"] == told["log_again"] == ["lr 0.5 ***"]
-    assert (told["status"], told["final"]) == ("Completed", True)
-    assert told["record"] == [run, "Completed", "first", ["a"]] and told["given"] == {"X": "1"}
-    assert (told["steps"], told["values"]) == ([0, 1, 2], [1.5, 1.0, 0.5])
-    assert told["outputs"] == [["model.txt", 7]] and told["to"] == told["again"] == "results"
+    run = result["id"]
+    assert result["same"] == result["by_part"] == run and result["lines"][0] == f"RunId: {run}"
+    assert result["log"] == result["log_again"] == ["lr 0.5 ***"]
+    assert (result["status"], result["final"]) == ("Completed", True)
+    assert result["record"] == [run, "Completed", "first", ["a"]] and result["given"] == {"X": "1"}
+    assert (result["steps"], result["values"]) == ([0, 1, 2], [1.5, 1.0, 0.5])
+    assert result["outputs"] == [["model.txt", 7]] and result["to"] == result["again"] == "results"
     assert (project / "results" / "model.txt").read_text() == "weights"
-    assert told["repr"] == f"<RunHandle {run}>"
-    assert [one["run_id"] for one in user.runs()] == [run]
+    assert result["repr"] == f"<RunHandle {run}>"
+    assert [row["run_id"] for row in user.runs()] == [run]
 
 
-def test_in_a_running_event_loop(user, project):
-    """As in a notebook: called in the loop's own thread, and beside it."""
-    told = python(
+def test_submit_in_running_event_loop(user, project):
+    """As in a notebook, submit in the thread of the event loop and wait in another thread."""
+    result = python(
         user,
         project,
         """
@@ -107,11 +107,11 @@ after = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal
 print(json.dumps({"ticks": ticks, "status": status, "log": log, "same": before == after}))
 """,
     )
-    assert told["ticks"] > 1 and told["status"] == "Completed" and told["log"] == ["lr 0.1 "] and told["same"]
+    assert result["ticks"] > 1 and result["status"] == "Completed" and result["log"] == ["lr 0.1 "] and result["same"]
 
 
-def test_several_threads_submit_at_once(user, project):
-    told = python(
+def test_parallel_submits_from_threads(user, project):
+    result = python(
         user,
         project,
         """
@@ -130,16 +130,16 @@ with ThreadPoolExecutor(4) as pool:
 print(json.dumps([found, shared]))
 """,
     )
-    found, shared = told
-    assert {status for _, status, _ in found} == {"Completed"} and set(shared) == {"Completed"}
-    assert [log for _, _, log in found[:3]] == [[f"lr {number}.0 "] for number in (1, 2, 3)]
-    assert len({run for run, _, _ in found[:3]}) == 3
-    assert len({run for run, _, _ in found[3:]}) == 1, "one key is one run, whichever thread is first"
+    ids, shared = result
+    assert {status for _, status, _ in ids} == {"Completed"} and set(shared) == {"Completed"}
+    assert [log for _, _, log in ids[:3]] == [[f"lr {number}.0 "] for number in (1, 2, 3)]
+    assert len({run for run, _, _ in ids[:3]}) == 3
+    assert len({run for run, _, _ in ids[3:]}) == 1, "one key is one run, whichever thread is first"
     assert len(user.runs()) == 4
 
 
-def test_wait_has_a_timeout_and_cancel_ends_the_run(user, project):
-    told = python(
+def test_wait_timeout_and_cancel(user, project):
+    result = python(
         user,
         project,
         """
@@ -155,15 +155,15 @@ ended = run.cancel(grace=5)
 print(json.dumps({"id": run.id, "took": took, "told": told, "status": ended.status, "again": run.cancel().status}))
 """,
     )
-    assert told["told"][0] == "WaitTimeout" and told["told"][1].startswith(
-        f"run {told['id']} has not ended after 0.5 s"
+    assert result["told"][0] == "WaitTimeout" and result["told"][1].startswith(
+        f"run {result['id']} has not ended after 0.5 s"
     )
-    assert "cancel()" in told["told"][2] and 0.5 <= told["took"] < 30
-    assert told["status"] == told["again"] == "Canceled"
+    assert "cancel()" in result["told"][2] and 0.5 <= result["took"] < 30
+    assert result["status"] == result["again"] == "Canceled"
 
 
-def test_a_sweep_and_its_children(user, project):
-    told = python(
+def test_sweep_and_its_children(user, project):
+    result = python(
         user,
         project,
         """
@@ -176,13 +176,15 @@ children = History().list(parent=run.id)
 print(json.dumps([[one.status, one.spec.varied] for one in children]))
 """,
     )
-    assert sorted(one[1]["lr"] for one in told) == ["0.1", "0.2"] and {one[0] for one in told} == {"Completed"}
+    assert sorted(child[1]["lr"] for child in result) == ["0.1", "0.2"] and {child[0] for child in result} == {
+        "Completed"
+    }
 
 
-def test_errors_have_hints_and_name_what_is_near(user, project):
+def test_errors_have_hints_and_suggestions(user, project):
     run = user.mlw("submit", "-c", "local", "train.py", cwd=project).run
     wrong = run[:-1] + ("x" if run[-1] != "x" else "y")
-    told = python(
+    result = python(
         user,
         project,
         """
@@ -204,12 +206,14 @@ failing(lambda: mlworkbench.submit("/", Request("train.py")))
 print(json.dumps(found))
 """.replace("WRONG", repr(wrong)),
     )
-    said = user.mlw("logs", wrong, cwd=project).err
+    stderr = user.mlw("logs", wrong, cwd=project).err
     kinds = ["UnknownName", "UnknownName", "UsageError", "UsageError", "UsageError", "UsageError", "ConfigError"]
-    assert [one[0] for one in told] == kinds
-    assert f"error: {told[0][1]}\nhint: {told[0][2]}\n" == said and run in told[0][2], "as the command line says it"
-    assert "train.py" in told[1][2] and all(one[2] for one in told)
-    assert "NOT_SET_ANYWHERE" in told[3][1] and len(user.runs()) == 1, "nothing was recorded"
+    assert [error[0] for error in result] == kinds
+    assert f"error: {result[0][1]}\nhint: {result[0][2]}\n" == stderr and run in result[0][2], (
+        "as the command line says it"
+    )
+    assert "train.py" in result[1][2] and all(error[2] for error in result)
+    assert "NOT_SET_ANYWHERE" in result[3][1] and len(user.runs()) == 1, "nothing was recorded"
 
 
 REMOTE = """
@@ -245,21 +249,21 @@ print(json.dumps([late, took, early, log[-1], record.status, ends, outputs, str(
 """
 
 
-def test_on_another_machine(shared_target):
-    away = shared_target()
-    code = REMOTE.replace("GO", repr(str(away.host.home / "go")))
-    late, took, early, last, status, ends, outputs, to, canceled = python(away.laptop, away.project, code)
+def test_submit_to_remote_machine(shared_target):
+    remote = shared_target()
+    code = REMOTE.replace("GO", repr(str(remote.host.home / "go")))
+    late, took, early, last, status, ends, outputs, to, canceled = python(remote.laptop, remote.project, code)
     assert late[0] == "WaitTimeout" and took < 4, "a question that the machine holds back does not outlast the timeout"
     assert early[0] == "UsageError" and "has not finished; its outputs are on box" in early[1]
     assert last == "first 19" and status == "Completed" and set(ends) == {"Completed"}
     assert outputs == [["result.txt", 5000]] and to == "results"
-    assert (away.project / "results" / "result.txt").read_text() == "first" * 1000
+    assert (remote.project / "results" / "result.txt").read_text() == "first" * 1000
     assert canceled == "Canceled"
 
 
-def test_a_submit_that_failed_is_resumed_by_its_key_in_the_same_process(user, project):
-    """The process lives on, so that its run is not interrupted by the death of its submitter."""
-    told = python(
+def test_failed_submit_is_resumed_by_key_in_same_process(user, project):
+    """The submitting process stays alive, so the run does not count as interrupted."""
+    result = python(
         user,
         project,
         """
@@ -280,16 +284,16 @@ run = mlworkbench.submit(".", request)
 print(json.dumps([run.id, hint, run.wait(60).status]))
 """,
     )
-    run, hint, status = told
+    run, hint, status = result
     assert f"mlw experiment resume {run}" in hint and status == "Completed"
-    assert [one["run_id"] for one in user.runs()] == [run]
+    assert [row["run_id"] for row in user.runs()] == [run]
 
 
 @pytest.mark.parametrize(
     "first",
     ["import mlworkbench.submission", "import mlworkbench; mlworkbench.submit", "import mlworkbench.runs.handle"],
 )
-def test_the_function_is_there_whatever_was_imported_first(user, project, first):
+def test_submit_is_importable_in_any_import_order(user, project, first):
     code = f"{first}\nimport json, mlworkbench, mlworkbench.submission\nfrom mlworkbench import submit, Request\n"
     code += "assert submit is mlworkbench.submit and callable(submit)\n"
     code += "run = mlworkbench.submit('.', Request('train.py', configuration='local'))\n"
@@ -297,15 +301,15 @@ def test_the_function_is_there_whatever_was_imported_first(user, project, first)
     assert python(user, project, code) == "Completed"
 
 
-def test_the_library_of_runs_has_no_submit(user, project):
-    """Inside a run, ``mlworkbench`` is what scripts need, also where the whole of it is installed."""
+def test_run_library_has_no_submit(user, project):
+    """Inside a run, ``mlworkbench`` is the run library. Other modules of an installed package can still be imported."""
     code = "import json, mlworkbench\nassert callable(mlworkbench.log)\nimport mlworkbench.submission\n"
     code += "print(json.dumps([hasattr(mlworkbench, name) for name in ('submit', 'Request', 'submission')]))"
     inrun = Path(__file__).parents[2] / "src" / "mlworkbench" / "remote" / "inrun"
     assert python(user, project, code, PYTHONPATH=str(inrun), MLW_TRACKING="off") == [False, False, True]
 
 
-def test_the_import_stays_light(user, project):
+def test_import_loads_few_modules(user, project):
     code = (
         "import json, sys, mlworkbench, mlworkbench as m\nhasattr(m, 'nothing')\nprint(json.dumps(sorted(sys.modules)))"
     )
@@ -317,11 +321,11 @@ def examples():
     return re.findall(r"^```python\n(.*?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_every_example_of_the_page_runs(user, project):
-    """In the order of the page, in one program, as somebody would try them in a notebook."""
+def test_every_example_on_page_runs(user, project):
+    """All examples run in the order of the page, in one program, as in a notebook."""
     assert len(examples()) >= 6
     code = "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as printed:\n"
     code += "".join(f"    {line}\n" for text in examples() for line in text.splitlines())
-    told = python(user, project, code + "import json\nprint(json.dumps(printed.getvalue()))", HF_TOKEN="hf_secret")
-    assert "Completed" in told and "Canceled" in told and "lr" in told and "hf_secret" not in told
+    result = python(user, project, code + "import json\nprint(json.dumps(printed.getvalue()))", HF_TOKEN="hf_secret")
+    assert "Completed" in result and "Canceled" in result and "lr" in result and "hf_secret" not in result
     assert (project / "results" / "model.txt").read_text() == "weights"

@@ -1,4 +1,4 @@
-"""Trouble on the other machine, told for what it is: reboot, full disk, lost folder, dead supervisor, dead engine."""
+"""Faults on the target, reported by their cause: reboot, full disk, lost folder, dead supervisor, dead engine."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import need
-from tests.e2e.elsewhere import Away, content, digest, second_laptop, ticks
+from tests.e2e.remote_target import RemoteTarget, content, digest, second_laptop, ticks
 from tests.machines.network import read, wait_until
 
 
 @pytest.fixture
-def away(shared_target):
+def remote(shared_target):
     return shared_target()
 
 
 @pytest.fixture(params=["remote", "remotedocker"])
-def either(request, shared_target):
+def any_target(request, shared_target):
     return shared_target(request.param)
 
 
@@ -32,135 +32,135 @@ def contained(shared_target, engine):
     return shared_target("remotedocker")
 
 
-def ending(away, run):
-    record = away.laptop.info(run)
+def ending(remote, run):
+    record = remote.laptop.info(run)
     return record["status"], record["ending"]
 
 
-def left_over(away, run):
-    """Processes of the run that are still there: not an agent, which belongs to a connection."""
-    return [line for line in away.host.processes().values() if run in line or "work.py" in line]
+def left_over(remote, run):
+    """Return processes of the run that still exist, without agents, which belong to a connection."""
+    return [line for line in remote.host.processes().values() if run in line or "work.py" in line]
 
 
-# -- the machine itself ----------------------------------------------------------------------------------------------
+# -- machine ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_reboot_in_the_middle(away):
-    run = away.detach("work.py", "k", "--ticks")
-    away.await_ticks(run)
-    following = away.start("logs", "-f", run)
-    away.host.reboot()
+def test_reboot_during_run(remote):
+    run = remote.detach("work.py", "k", "--ticks")
+    remote.await_ticks(run)
+    following = remote.start("logs", "-f", run)
+    remote.host.reboot()
     out, err = following.communicate(timeout=90)
     assert following.returncode == 75, err
-    assert ending(away, run) == ("Failed", "target rebooted")
-    assert "rebooted" in away.laptop.info(run)["cause"]
-    assert out == content(away.there(run) / "log") == content(away.laptop.folder(run) / "log")
-    assert (away.count("start", "k"), away.count("end", "k")) == (1, 0), "it was not started again"
-    assert away.submit("work.py", "k2").code == 0, "and the machine is as good as before"
+    assert ending(remote, run) == ("Failed", "target rebooted")
+    assert "rebooted" in remote.laptop.info(run)["cause"]
+    assert out == content(remote.target_folder(run) / "log") == content(remote.laptop.folder(run) / "log")
+    assert (remote.count("start", "k"), remote.count("end", "k")) == (1, 0), "it was not started again"
+    assert remote.submit("work.py", "k2").code == 0, "and the machine is as good as before"
 
 
 @pytest.mark.parametrize("kind", ["remote", "remotedocker"])
-def test_a_restarted_container_as_target(laptop, machine, kind):
-    """A rented pod: the same boot of the same host, and all processes are new. Its engine, if any, has a record."""
+def test_restart_of_container_that_is_target(laptop, machine, kind):
+    """After a restart, a rented pod has the same boot ID but new processes. An engine in it has the old containers."""
     host = machine(docker="own" if kind == "remotedocker" else "no")
     image = host.load_image() if kind == "remotedocker" else None
-    away = Away(laptop, host, kind, image=image)
-    run, other = away.detach("work.py", "k", "--ticks"), away.detach("work.py", "k2", "--ticks")
-    for one in (run, other):
-        away.await_ticks(one)
-    # Both happen: the kernel numbers the new process namespace as the old one, or otherwise.
+    remote = RemoteTarget(laptop, host, kind, image=image)
+    run, other = remote.detach("work.py", "k", "--ticks"), remote.detach("work.py", "k2", "--ticks")
+    for run_id in (run, other):
+        remote.await_ticks(run_id)
+    # An open file prevents the reuse of the namespace's inode number. Test with such a file and without one.
     with open(f"/proc/{host.pid}/ns/pid") if kind == "remote" else nullcontext():
         host.restart()
-    assert away.mlw("status", run).code == 0
-    assert ending(away, run) == ("Failed", "target restarted")
-    assert "restarted" in away.laptop.info(run)["cause"]
-    done = away.mlw("cancel", other)
+    assert remote.mlw("status", run).code == 0
+    assert ending(remote, run) == ("Failed", "target restarted")
+    assert "restarted" in remote.laptop.info(run)["cause"]
+    done = remote.mlw("cancel", other)
     assert done.code == 0 and "Failed (target restarted)" in done.err, done
-    assert ending(away, other) == ("Failed", "target restarted")
-    assert away.count("start", "k") == 1 and away.count("end", "k") == 0
+    assert ending(remote, other) == ("Failed", "target restarted")
+    assert remote.count("start", "k") == 1 and remote.count("end", "k") == 0
     if image:
         assert host.run("docker", "ps", "--all", "--quiet").stdout == ""
-    assert away.submit("work.py", "k3").code == 0, "and the machine is as good as before"
+    assert remote.submit("work.py", "k3").code == 0, "and the machine is as good as before"
 
 
-def test_a_supervisor_that_died_is_replaced_by_whoever_looks(either):
-    run = either.detach("work.py", "k", "--ticks")
-    either.await_ticks(run)
-    pid = json.loads(read(either.there(run) / "claim/owner.json"))["pid"]
-    either.host.run("kill", "-9", str(pid))
-    [shown] = either.ps()
+def test_dead_supervisor_is_replaced_at_next_contact(any_target):
+    run = any_target.detach("work.py", "k", "--ticks")
+    any_target.await_ticks(run)
+    pid = json.loads(read(any_target.target_folder(run) / "claim/owner.json"))["pid"]
+    any_target.host.run("kill", "-9", str(pid))
+    [shown] = any_target.ps()
     assert (shown["status"], shown["contact"]) == ("Running", "in contact")
-    either.let_go()
-    assert either.mlw("logs", "-f", run).code == 0
-    either.must_be_whole(run, "k")
+    any_target.release()
+    assert any_target.mlw("logs", "-f", run).code == 0
+    any_target.assert_complete(run, "k")
 
 
-def test_the_folder_of_a_run_is_deleted(away):
-    run, other = away.detach("work.py", "k", "--ticks"), away.detach("work.py", "k2", "--ticks")
-    away.await_ticks(run)
-    assert away.mlw("logs", run).code == 0
-    while away.host.run("rm", "-rf", str(away.there(run)), check=False).returncode:
-        pass  # the supervisor has just written a file there
-    followed = away.mlw("logs", "-f", run)
+def test_remote_run_folder_is_deleted(remote):
+    run, other = remote.detach("work.py", "k", "--ticks"), remote.detach("work.py", "k2", "--ticks")
+    remote.await_ticks(run)
+    assert remote.mlw("logs", run).code == 0
+    while remote.host.run("rm", "-rf", str(remote.target_folder(run)), check=False).returncode:
+        pass  # the supervisor has just written a file into the folder
+    followed = remote.mlw("logs", "-f", run)
     assert followed.code == 75, followed
-    assert ending(away, run) == ("Failed", "target lost the run")
+    assert ending(remote, run) == ("Failed", "target lost the run")
     assert "the run's folder is gone" in followed.err
-    assert ticks(content(away.laptop.folder(run) / "log")), "what had come home stays"
-    assert [one["run_id"] for one in away.ps()] == [other]
-    away.let_go()
-    assert away.mlw("logs", "-f", other).code == 0
-    away.must_be_whole(other, "k2")
+    assert ticks(content(remote.laptop.folder(run) / "log")), "what had come home stays"
+    assert [row["run_id"] for row in remote.ps()] == [other]
+    remote.release()
+    assert remote.mlw("logs", "-f", other).code == 0
+    remote.assert_complete(other, "k2")
 
 
-def test_a_home_that_is_not_there_for_a_while_loses_nothing(away):
-    """An NFS home that is not mounted at the moment is no evidence about a run."""
-    run = away.detach("work.py", "k", "--ticks")
-    away.await_ticks(run)
-    assert away.ps()[0]["status"] == "Running"
-    mlw = away.host.home / ".mlw"
+def test_temporarily_unmounted_home_loses_nothing(remote):
+    """An unmounted NFS home says nothing about the state of a run."""
+    run = remote.detach("work.py", "k", "--ticks")
+    remote.await_ticks(run)
+    assert remote.ps()[0]["status"] == "Running"
+    mlw = remote.host.home / ".mlw"
     mlw.rename(mlw.with_name(".hidden"))
-    shown = away.ps()
-    assert [(one["run_id"], one["status"]) for one in shown] == [(run, "Running")], shown
+    shown = remote.ps()
+    assert [(row["run_id"], row["status"]) for row in shown] == [(run, "Running")], shown
     assert "is the home folder on the target mounted?" in shown[0]["contact"]
-    # What is below the mount point may have been used before, and looks like a home with other runs.
-    other = away.detach("work.py", "k2")
-    away.await_end(other)
-    assert away.laptop.info(run)["status"] == "Running", "another folder in its place is no evidence either"
+    # The folder that is visible without the mount may contain other runs.
+    other = remote.detach("work.py", "k2")
+    remote.await_end(other)
+    assert remote.laptop.info(run)["status"] == "Running", "another folder in its place is no evidence either"
     shutil.rmtree(mlw)
     mlw.with_name(".hidden").rename(mlw)
-    away.let_go()
-    assert away.mlw("logs", "-f", run).code == 0
-    away.must_be_whole(run, "k")
+    remote.release()
+    assert remote.mlw("logs", "-f", run).code == 0
+    remote.assert_complete(run, "k")
 
 
-# -- its disk --------------------------------------------------------------------------------------------------------
+# -- disk ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def narrow(shared_target):
-    """A machine whose disk has room for little."""
-    away = shared_target(disk="140M")
-    disk = os.statvfs(away.host.home)
-    (away.host.home / "ballast").write_bytes(bytes(disk.f_bavail * disk.f_frsize - (17 << 20)))
-    return away
+    """A machine with little disk space."""
+    remote = shared_target(disk="140M")
+    disk = os.statvfs(remote.host.home)
+    (remote.host.home / "ballast").write_bytes(bytes(disk.f_bavail * disk.f_frsize - (17 << 20)))
+    return remote
 
 
-def test_no_room_for_the_code(narrow):
-    away = narrow
-    (away.project / "large.bin").write_bytes(os.urandom(30 << 20))
-    done = away.submit("work.py", "k")
+def test_disk_full_during_upload(narrow):
+    remote = narrow
+    (remote.project / "large.bin").write_bytes(os.urandom(30 << 20))
+    done = remote.submit("work.py", "k")
     assert done.code == 69, done
-    assert "No space left on device" in done.err and f"the disk that holds {away.host.home}/.mlw is full" in done.err
+    assert "No space left on device" in done.err and f"the disk that holds {remote.host.home}/.mlw is full" in done.err
     assert "hint:" in done.err and done.run in done.err.split("hint:")[1]
-    (away.project / "large.bin").unlink()
-    ballast = away.host.home / "ballast"
-    os.truncate(ballast, ballast.stat().st_size - (2 << 20))  # what was uploaded of the large file stays
-    assert away.mlw("cancel", done.run).code == 0
-    assert ending(away, done.run) == ("Canceled", "cancelled")
-    again = away.submit("work.py", "k2")
+    (remote.project / "large.bin").unlink()
+    ballast = remote.host.home / "ballast"
+    os.truncate(ballast, ballast.stat().st_size - (2 << 20))  # the uploaded part of large.bin uses the rest
+    assert remote.mlw("cancel", done.run).code == 0
+    assert ending(remote, done.run) == ("Canceled", "cancelled")
+    again = remote.submit("work.py", "k2")
     assert again.code == 0, again
-    away.must_be_whole(again.run, "k2")
-    assert away.count("start", "k") == 0
+    remote.assert_complete(again.run, "k2")
+    assert remote.count("start", "k") == 0
 
 
 FILL = """
@@ -178,82 +178,86 @@ except OSError as error:
 
 
 @pytest.mark.parametrize("where", ["log", "outputs"])
-def test_no_room_for_what_a_run_writes(narrow, where):
-    away = narrow
-    away.write("fill.py", FILL)
-    done = away.submit("fill.py", where)
+def test_disk_full_during_run(narrow, where):
+    remote = narrow
+    remote.write("fill.py", FILL)
+    done = remote.submit("fill.py", where)
     assert done.code == 3, done.err
-    record = away.laptop.info(done.run)
+    record = remote.laptop.info(done.run)
     assert record["ending"] == "failed (exit 3)"
-    assert f"the disk that holds {away.there(done.run)} is full" in record["cause"]
-    assert digest(away.laptop.folder(done.run) / "log") == digest(away.there(done.run) / "log")
-    away.must_have_outputs(done.run)
+    assert f"the disk that holds {remote.target_folder(done.run)} is full" in record["cause"]
+    assert digest(remote.laptop.folder(done.run) / "log") == digest(remote.target_folder(done.run) / "log")
+    remote.assert_outputs_fetched(done.run)
 
 
-def test_a_home_that_cannot_be_written(narrow):
-    away = narrow
-    assert away.submit("work.py", "k").code == 0
-    away.host.run("mount", "-o", "remount,ro", str(away.host.home))
-    done = away.submit("work.py", "k2")
+def test_read_only_home(narrow):
+    remote = narrow
+    assert remote.submit("work.py", "k").code == 0
+    remote.host.run("mount", "-o", "remount,ro", str(remote.host.home))
+    done = remote.submit("work.py", "k2")
     assert done.code in (69, 75), done
-    assert "Read-only file system" in done.err and str(away.host.home) in done.err
-    away.host.run("mount", "-o", "remount,rw", str(away.host.home))
-    resumed = away.mlw("experiment", "resume", done.run)
+    assert "Read-only file system" in done.err and str(remote.host.home) in done.err
+    remote.host.run("mount", "-o", "remount,rw", str(remote.host.home))
+    resumed = remote.mlw("experiment", "resume", done.run)
     assert resumed.code == 0, resumed
-    away.must_be_whole(done.run, "k2")
+    remote.assert_complete(done.run, "k2")
 
 
-# -- stopping --------------------------------------------------------------------------------------------------------
+# -- cancel and time limits ------------------------------------------------------------------------------------------
 
 
-def test_cancel(either):
-    run = either.detach("work.py", "k", "--ticks")
-    either.await_ticks(run)
-    cancelled = either.mlw("cancel", run)
+def test_cancel(any_target):
+    run = any_target.detach("work.py", "k", "--ticks")
+    any_target.await_ticks(run)
+    cancelled = any_target.mlw("cancel", run)
     assert cancelled.code == 0, cancelled
-    assert ending(either, run) == ("Canceled", "cancelled")
+    assert ending(any_target, run) == ("Canceled", "cancelled")
     assert "has ended: Canceled" in cancelled.err
-    wait_until(lambda: left_over(either, run) == [], "the end of all its processes")
-    if either.host.engine:
-        assert either.host.engine.containers() == []
-    followed = either.mlw("logs", "-f", run)
+    wait_until(lambda: left_over(any_target, run) == [], "the end of all its processes")
+    if any_target.host.engine:
+        assert any_target.host.engine.containers() == []
+    followed = any_target.mlw("logs", "-f", run)
     assert followed.code == 143
-    assert content(either.laptop.folder(run) / "log") == content(either.there(run) / "log") == followed.stdout
-    assert either.count("end", "k") == 0
+    assert (
+        content(any_target.laptop.folder(run) / "log")
+        == content(any_target.target_folder(run) / "log")
+        == followed.stdout
+    )
+    assert any_target.count("end", "k") == 0
 
 
-def test_cancel_before_the_start(either):
-    """The submit died before the machine heard of the run: it never starts, also not by the same command again."""
-    killed = either.submit("--key", "k", "work.py", "k", env={"MLW_FAILPOINT": "launching:kill"})
+def test_cancel_before_start(any_target):
+    """The submit died before the launch. After a cancel, the run never starts, even if the command is repeated."""
+    killed = any_target.submit("--key", "k", "work.py", "k", env={"MLW_FAILPOINT": "launching:kill"})
     assert killed.code == -9
-    [shown] = either.ps()
+    [shown] = any_target.ps()
     assert (shown["status"], shown["detail"]) == ("Submitting", "interrupted")
-    assert either.mlw("cancel", shown["run_id"]).code == 0
-    assert ending(either, shown["run_id"]) == ("Canceled", "cancelled")
-    again = either.submit("--key", "k", "work.py", "k")
+    assert any_target.mlw("cancel", shown["run_id"]).code == 0
+    assert ending(any_target, shown["run_id"]) == ("Canceled", "cancelled")
+    again = any_target.submit("--key", "k", "work.py", "k")
     assert (again.code, again.run) == (143, shown["run_id"])
-    assert not (either.host.home / ".mlw" / "homes").exists() or either.count("start", "k") == 0
+    assert not (any_target.host.home / ".mlw" / "homes").exists() or any_target.count("start", "k") == 0
 
 
-def test_a_time_limit(either):
-    done = either.submit("--timeout", "1s", "work.py", "k", "--ticks")
+def test_time_limit_of_remote_run(any_target):
+    done = any_target.submit("--timeout", "1s", "work.py", "k", "--ticks")
     assert done.code == 124, done
-    assert ending(either, done.run) == ("Failed", "timeout")
+    assert ending(any_target, done.run) == ("Failed", "timeout")
     assert "time limit of 1 s" in done.err
-    assert left_over(either, done.run) == []
-    assert either.host.engine is None or either.host.engine.containers() == []
+    assert left_over(any_target, done.run) == []
+    assert any_target.host.engine is None or any_target.host.engine.containers() == []
 
 
-# -- the engine ------------------------------------------------------------------------------------------------------
+# -- engine ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_engine_that_died_and_came_back(contained, engine):
-    """Its containers go on without it, and end when it comes back: the engine's doing, not the script's."""
+def test_restarted_engine(contained, engine):
+    """A restarted engine ends its containers. The reported cause is the engine, not the script."""
     run = contained.detach("work.py", "k", "--ticks")
     contained.await_ticks(run)
     following = contained.start("logs", "-f", run)
     engine.kill()
-    mark = len(content(contained.there(run) / "log"))
+    mark = len(content(contained.target_folder(run) / "log"))
     wait_until(lambda: len(content(contained.laptop.folder(run) / "log")) > mark, "the log, without an engine")
     [shown] = contained.ps()
     assert shown["status"] == "Running"
@@ -262,33 +266,33 @@ def test_an_engine_that_died_and_came_back(contained, engine):
     assert following.returncode not in (0, None), err
     status, how = ending(contained, run)
     assert (status, how) == ("Failed", "engine stopped it"), contained.laptop.info(run)
-    assert out == content(contained.there(run) / "log")
+    assert out == content(contained.target_folder(run) / "log")
     assert engine.containers() == []
     assert contained.submit("work.py", "k2").code == 0
 
 
-def test_an_engine_that_restores_its_containers(contained, engine):
+def test_run_continues_with_live_restore_engine(contained, engine):
     engine.stop()
     engine.start(live_restore=True)
     run = contained.detach("work.py", "k", "--ticks")
     contained.await_ticks(run)
     engine.kill()
     engine.start(live_restore=True)
-    mark = len(content(contained.there(run) / "log"))
-    wait_until(lambda: len(content(contained.there(run) / "log")) > mark, "more of the log")
-    contained.let_go()
+    mark = len(content(contained.target_folder(run) / "log"))
+    wait_until(lambda: len(content(contained.target_folder(run) / "log")) > mark, "more of the log")
+    contained.release()
     assert contained.mlw("logs", "-f", run).code == 0
-    contained.must_be_whole(run, "k")
-    numbers = ticks(content(contained.there(run) / "log"))
+    contained.assert_complete(run, "k")
+    numbers = ticks(content(contained.target_folder(run) / "log"))
     assert numbers == list(range(len(numbers)))
     assert engine.containers() == []
 
 
-# -- versions, clocks, people ----------------------------------------------------------------------------------------
+# -- versions, clocks, users -----------------------------------------------------------------------------------------
 
 
-def test_a_supervisor_of_an_older_version_is_read_by_a_newer_client(away, tmp_path):
-    """Another digest of what travels: both versions lie there side by side, and each run keeps its own."""
+def test_newer_client_reads_older_supervisor(remote, tmp_path):
+    """The older package has another digest: both versions exist side by side, and runs of both complete."""
     import mlworkbench
 
     older = tmp_path / "older"
@@ -296,21 +300,21 @@ def test_a_supervisor_of_an_older_version_is_read_by_a_newer_client(away, tmp_pa
     with (older / "mlworkbench/remote/agent.py").open("a") as file:
         file.write("\n# an older version\n")
     program = "import sys; from mlworkbench.cli.main import main; sys.exit(main())"
-    words = [sys.executable, "-c", program, *away.words("--detach", "work.py", "k", "--ticks")]
-    env = {**away.laptop.env, "PYTHONPATH": str(older)}
-    done = subprocess.run(words, cwd=away.project, env=env, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", program, *remote.submit_arguments("--detach", "work.py", "k", "--ticks")]
+    env = {**remote.laptop.env, "PYTHONPATH": str(older)}
+    done = subprocess.run(command, cwd=remote.project, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     run = done.stdout.split()[0]
-    away.await_ticks(run)
-    libraries = {path.name for path in (away.host.home / ".mlw/lib").iterdir() if not path.name.startswith(".")}
+    remote.await_ticks(run)
+    libraries = {path.name for path in (remote.host.home / ".mlw/lib").iterdir() if not path.name.startswith(".")}
     assert len(libraries) == 2
-    [shown] = away.ps()
+    [shown] = remote.ps()
     assert (shown["run_id"], shown["status"], shown["contact"]) == (run, "Running", "in contact")
-    new = away.detach("work.py", "k2")
-    away.let_go()
-    for one, key in ((run, "k"), (new, "k2")):
-        assert away.mlw("logs", "-f", one).code == 0
-        away.must_be_whole(one, key)
+    new = remote.detach("work.py", "k2")
+    remote.release()
+    for run_id, key in ((run, "k"), (new, "k2")):
+        assert remote.mlw("logs", "-f", run_id).code == 0
+        remote.assert_complete(run_id, key)
 
 
 CLOCK = """
@@ -327,30 +331,30 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 
 
 @pytest.mark.parametrize("off", [-86400, 86400])
-def test_a_clock_that_is_a_day_off(shared_target, tmp_path, off):
-    """The far end's own time is a day off: durations are right, nothing is negative, and all ends as it should."""
+def test_target_clock_off_by_a_day(shared_target, tmp_path, off):
+    """The target's clock is off by a day: durations are correct and not negative, and the run ends normally."""
     (tmp_path / "clock.c").write_text(CLOCK % off)
-    away = shared_target(sshd="PermitUserEnvironment yes")
-    library = away.host.home / "clock.so"
+    remote = shared_target(sshd="PermitUserEnvironment yes")
+    library = remote.host.home / "clock.so"
     subprocess.run([need("cc"), "-shared", "-fPIC", "-o", library, tmp_path / "clock.c", "-ldl"], check=True)
-    (away.host.home / ".ssh/environment").write_text(f"LD_PRELOAD={library}\n")
-    run = away.detach("work.py", "k", "--ticks")
-    away.await_ticks(run)
-    [shown] = away.ps()
+    (remote.host.home / ".ssh/environment").write_text(f"LD_PRELOAD={library}\n")
+    run = remote.detach("work.py", "k", "--ticks")
+    remote.await_ticks(run)
+    [shown] = remote.ps()
     assert (shown["status"], shown["contact"]) == ("Running", "in contact")
-    away.let_go()
-    assert away.mlw("logs", "-f", run).code == 0
-    record = away.must_be_whole(run, "k")
+    remote.release()
+    assert remote.mlw("logs", "-f", run).code == 0
+    record = remote.assert_complete(run, "k")
     assert record["duration"].startswith("0:00:"), record
-    checked = away.mlw("computetarget", "check", "box")
+    checked = remote.mlw("computetarget", "check", "box")
     assert "clock" in checked.out + checked.err, checked
 
 
-def test_two_people_on_one_machine(laptop, machine, tmp_path):
+def test_two_users_on_one_machine(laptop, machine, tmp_path):
     host = machine()
-    ada = Away(laptop, host)
+    ada = RemoteTarget(laptop, host)
     host.run("useradd", "--create-home", "--home-dir", "/srv/bob", "--shell", "/bin/bash", "bob")
-    host.run("usermod", "--password", "*", "bob")  # else it counts as locked
+    host.run("usermod", "--password", "*", "bob")  # otherwise the account counts as locked
     host.run("install", "-d", "-o", "bob", "-g", "bob", "-m", "700", "/srv/bob/.ssh")
     public = read(host.key.with_suffix(".pub"))
     keys = "/srv/bob/.ssh/authorized_keys"
@@ -366,30 +370,30 @@ def test_two_people_on_one_machine(laptop, machine, tmp_path):
         first = ada.detach("work.py", "k", "--ticks")
         done = second.mlw("submit", "-c", "box", "work.py", cwd=project)
         assert (done.code, done.out) == (0, "bob\n"), done
-        assert [one["run_id"] for one in second.runs()] == [done.run]
-    ada.let_go()
+        assert [run["run_id"] for run in second.runs()] == [done.run]
+    ada.release()
     assert ada.mlw("logs", "-f", first).code == 0
-    ada.must_be_whole(first, "k")
+    ada.assert_complete(first, "k")
     for folder in (host.home / ".mlw", host.root / "srv/bob/.mlw"):
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_an_output_that_changed_after_the_end(away):
-    """It is not what the run recorded: told, and not here under its name; the others are."""
-    away.write("two.py", "for name in 'ab': open('outputs/' + name, 'w').write(name * 100)\n")
-    run = away.detach("two.py")
-    away.await_end(run)
-    (away.there(run) / "work/outputs/b").write_text("z" * 100)
-    followed = away.mlw("logs", "-f", run)
+def test_output_changed_after_end_of_run(remote):
+    """An output that differs from the record is reported and not saved under its name; the others are fetched."""
+    remote.write("two.py", "for name in 'ab': open('outputs/' + name, 'w').write(name * 100)\n")
+    run = remote.detach("two.py")
+    remote.await_end(run)
+    (remote.target_folder(run) / "work/outputs/b").write_text("z" * 100)
+    followed = remote.mlw("logs", "-f", run)
     assert followed.code == 0 and "output b: content differs from what was recorded when the run ended" in followed.err
-    got = away.mlw("history", "download", run, "-d", "got")
+    got = remote.mlw("history", "download", run, "-d", "got")
     assert got.code == 1 and "b: " in got.err, got
-    here = away.laptop.folder(run) / "work" / "outputs"
-    assert [path.name for path in here.rglob("*")] == ["a"]
-    assert [path.name for path in (away.project / "got").glob("[a-z]*")] == ["a"]
+    local_outputs = remote.laptop.folder(run) / "work" / "outputs"
+    assert [path.name for path in local_outputs.rglob("*")] == ["a"]
+    assert [path.name for path in (remote.project / "got").glob("[a-z]*")] == ["a"]
 
 
-# -- one that lies ---------------------------------------------------------------------------------------------------
+# -- malicious targets -----------------------------------------------------------------------------------------------
 
 _NONSENSE = """
 import os, sys
@@ -404,36 +408,38 @@ while True:
 """
 
 
-def lie(away, name, text):
-    """Replace or lengthen a file of our program on that machine."""
-    for path in (away.host.home / ".mlw" / "lib").glob(f"*/remote/{name}"):
+def replace_remote_file(remote, name, text):
+    """Replace agent.py, or extend another file of mlw, on the machine."""
+    paths = list((remote.host.home / ".mlw" / "lib").glob(f"*/remote/{name}"))
+    assert paths, name
+    for path in paths:
         path.write_text(text if name == "agent.py" else path.read_text() + text)
 
 
-def test_an_agent_that_answers_nonsense(away):
-    """One sentence each, and no word of a failure of mlw's own."""
-    run = away.detach("work.py", "k", "--ticks")
-    away.await_ticks(run)
-    lie(away, "agent.py", _NONSENSE)
-    told = {
-        words: away.mlw(*words.split()) for words in ("ps", f"logs {run}", "computetarget check box", "gpus -t box")
+def test_invalid_agent_responses(remote):
+    """Commands report a malformed reply, not an internal error of mlw."""
+    run = remote.detach("work.py", "k", "--ticks")
+    remote.await_ticks(run)
+    replace_remote_file(remote, "agent.py", _NONSENSE)
+    messages = {
+        line: remote.mlw(*line.split()) for line in ("ps", f"logs {run}", "computetarget check box", "gpus -t box")
     }
-    away.let_go()
-    for words, done in told.items():
-        assert "internal error" not in done.err and "Traceback" not in done.err, (words, done)
-    for words in ("computetarget check box", "gpus -t box"):
-        assert told[words].code == 69 and "sent a malformed reply" in told[words].err, told[words]
-    assert told["ps"].code == 0 and "sent a malformed reply" in told["ps"].err, told["ps"]
+    remote.release()
+    for line, done in messages.items():
+        assert "internal error" not in done.err and "Traceback" not in done.err, (line, done)
+    for line in ("computetarget check box", "gpus -t box"):
+        assert messages[line].code == 69 and "sent a malformed reply" in messages[line].err, messages[line]
+    assert messages["ps"].code == 0 and "sent a malformed reply" in messages["ps"].err, messages["ps"]
 
 
-def test_more_bytes_than_the_list_of_outputs_declares(away):
-    """10 bytes were declared and 304 MB come: none of them is kept."""
-    away.write("ten.py", "open('outputs/model.bin', 'w').write('0123456789')\n")
-    run = away.detach("ten.py")
-    away.await_end(run)
+def test_output_larger_than_declared(remote):
+    """The output has 10 bytes, but the agent sends 304 MB: no more than 10 bytes are stored."""
+    remote.write("ten.py", "open('outputs/model.bin', 'w').write('0123456789')\n")
+    run = remote.detach("ten.py")
+    remote.await_end(run)
     flood = "\n\ndef read_outputs(run, files):\n    for _ in range(76):\n        yield 0, bytes(4 << 20)\n"
-    lie(away, "serve.py", flood)
-    followed = away.mlw("logs", "-f", run)
+    replace_remote_file(remote, "run_reader.py", flood)
+    followed = remote.mlw("logs", "-f", run)
     assert "outputs not downloaded" in followed.err and "larger than requested" in followed.err, followed
-    here = away.laptop.folder(run) / "work" / "outputs"
-    assert sum(path.stat().st_size for path in here.rglob("*")) <= 10
+    local_outputs = remote.laptop.folder(run) / "work" / "outputs"
+    assert sum(path.stat().st_size for path in local_outputs.rglob("*")) <= 10

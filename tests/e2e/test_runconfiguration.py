@@ -1,4 +1,4 @@
-"""Run configurations and targets at the command line, and runs of projects in the original's older forms."""
+"""Run configurations and targets on the command line, and runs of projects in older formats of the original."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ def test_several_run_configurations_for_one_target(user, project):
     assert user.info(done.run, project)["run_configuration"] == "fast"
 
 
-def test_create_refuses(user, project):
-    there = user.mlw("runconfiguration", "create", "-n", "local", "-t", "docker", cwd=project)
-    assert there.code == 2
-    assert "error: aml_config/local.runconfig already exists" in there.err
+def test_create_refuses_invalid_requests(user, project):
+    existing = user.mlw("runconfiguration", "create", "-n", "local", "-t", "docker", cwd=project)
+    assert existing.code == 2
+    assert "error: aml_config/local.runconfig already exists" in existing.err
     assert "Target: local" in (project / "aml_config" / "local.runconfig").read_text()
     unknown = user.mlw("runconfiguration", "create", "-n", "x", "-t", "loacl", cwd=project)
     assert unknown.code == 66
     assert "unknown compute target 'loacl'; available: docker, local" in unknown.err
     assert "did you mean 'local'?" in unknown.err
-    away = user.mlw("runconfiguration", "create", "-n", "../x", "-t", "local", cwd=project)
-    assert away.code == 2
-    assert "invalid name for a run configuration: '../x'" in away.err
+    remote = user.mlw("runconfiguration", "create", "-n", "../x", "-t", "local", cwd=project)
+    assert remote.code == 2
+    assert "invalid name for a run configuration: '../x'" in remote.err
     assert not (project / "aml_config" / "x.runconfig").exists()
     forced = user.mlw("runconfiguration", "create", "-n", "local", "-t", "docker", "--force", cwd=project)
     assert forced.code == 0
     assert "Target: docker" in (project / "aml_config" / "local.runconfig").read_text()
 
 
-def test_list_goes_on_past_a_damaged_file(user, project):
+def test_list_continues_after_damaged_file(user, project):
     (project / "aml_config" / "bad.runconfig").write_text("Framework:Python\n")
     (project / "aml_config" / "bad.compute").write_text("type: docker\nsharedVolumne: true\n")
     done = user.mlw("runconfiguration", "list", "-o", "json", "--query", "[].[name, target]", cwd=project)
@@ -66,19 +66,19 @@ def test_list_goes_on_past_a_damaged_file(user, project):
     assert [line.split()[0] for line in done.out.splitlines()[2:]] == ["bad", "docker", "local"]
 
 
-def test_delete(user, project):
+def test_delete_run_configuration(user, project):
     path = project / "aml_config" / "docker.runconfig"
     unknown = user.mlw("runconfiguration", "delete", "-n", "dokcer", cwd=project)
     assert unknown.code == 66
     assert "unknown run configuration 'dokcer'; available: docker, local" in unknown.err
-    done = user.mlw("runconfiguration", "delete", "-n", "docker", cwd=project)  # nobody is there to be asked
+    done = user.mlw("runconfiguration", "delete", "-n", "docker", cwd=project)  # no terminal for a prompt
     assert (done.code, done.err) == (0, "deleted aml_config/docker.runconfig\n")
     assert not path.exists()
     assert (project / "aml_config" / "docker.compute").exists()
 
 
 @pytest.mark.parametrize(("answer", "code", "gone"), [("n", 1, False), ("", 1, False), ("y", 0, True)])
-def test_delete_asks_on_a_terminal(user, project, answer, code, gone):
+def test_delete_prompts_on_terminal(user, project, answer, code, gone):
     path = project / "aml_config" / "docker.runconfig"
     command = ["runconfiguration", "delete", "-n", "docker"]
     child = pexpect.spawn("mlw", command, cwd=str(project), env=user.env, timeout=60, encoding="utf-8")
@@ -90,7 +90,7 @@ def test_delete_asks_on_a_terminal(user, project, answer, code, gone):
     assert (child.exitstatus, path.exists()) == (code, not gone)
 
 
-def test_delete_does_not_ask_when_told(user, project):
+def test_delete_with_yes_does_not_prompt(user, project):
     command = ["runconfiguration", "delete", "-n", "docker", "--yes"]
     child = pexpect.spawn("mlw", command, cwd=str(project), env=user.env, timeout=60, encoding="utf-8")
     child.expect(pexpect.EOF)
@@ -102,7 +102,7 @@ def test_delete_does_not_ask_when_told(user, project):
 # -- targets -----------------------------------------------------------------------------------------
 
 
-def test_targets(user, project):
+def test_list_and_show_targets(user, project):
     config = project / "aml_config"
     (config / "gpu.compute").write_text(
         "address: 10.0.0.4\nusername: me\ntype: remotedocker\nnvidiaDocker: true\npassword: AzureMlSecret=gpu#me#0f\n"
@@ -124,11 +124,11 @@ def test_targets(user, project):
     assert "unknown compute target 'gpus'; available: docker, gpu, local" in unknown.err
 
 
-# -- projects of other times -------------------------------------------------------------------------
+# -- projects in older formats -----------------------------------------------------------------------
 
 
 def test_project_of_may_2017(user):
-    """JSON under the extension .amb, and no identity."""
+    """JSON with the extension .amb and without a project ID."""
     project = user.home / "old"
     (project / "aml_config").mkdir(parents=True)
     (project / "aml_config" / "local.compute").write_text("type: local\n")
@@ -147,7 +147,7 @@ def test_project_of_may_2017(user):
     assert user.mlw("submit", "-c", "local", cwd=project).out == "['--lr', '0.5']\n"
 
 
-def test_old_extension_counts_only_alone(user, project):
+def test_old_extension_is_used_only_without_new_file(user, project):
     (project / "aml_config" / "local.amb").write_text(JSON_FORM % '"Framework":"PySpark",')
     assert user.mlw("submit", "-c", "local", cwd=project).out == "[]\n"
     assert user.mlw("runconfiguration", "delete", "-n", "local", cwd=project).code == 0
@@ -169,7 +169,7 @@ def test_project_of_april_2018(user, project):
     assert "hunter2" not in user.mlw("project", "validate", "-o", "json", cwd=project).out
 
 
-def test_interpreter_of_a_run_configuration_counts(user, project):
+def test_interpreter_from_run_configuration_is_used(user, project):
     (project / "aml_config" / "local.runconfig").write_text(
         "script: train.py\ntarget: local\nframework: Python\n"
         "environment:\n  python: {interpreterPath: /nowhere/python}\n"
@@ -182,7 +182,7 @@ def test_interpreter_of_a_run_configuration_counts(user, project):
 # -- templates and schemas ---------------------------------------------------------------------------
 
 
-def test_templates(user):
+def test_create_from_templates(user):
     rows = json.loads(user.mlw("project", "sample", "list", "-o", "json").out)
     (default,) = [row for row in rows if row["name"] == "default"]
     assert default["description"].startswith(
@@ -199,7 +199,7 @@ def test_templates(user):
     assert not (user.home / "x").exists()
 
 
-def test_schemas_are_there_for_editors_and_nobody_else(user, project):
+def test_schemas_are_for_editors_only(user, project):
     config = project / "aml_config"
     for path in sorted(config.iterdir()):
         if path.is_file() and path.name != "project.json":

@@ -1,4 +1,4 @@
-"""The sample project ``gpu-check``: its readme, followed with a GPU that is not there, and without one."""
+"""The sample project ``gpu-check``: its readme, with a simulated GPU and without one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.config.gallery import GALLERY
-from tests.e2e.sparkling import say
+from tests.e2e.spark_projects import set_compute_key
 from tests.machines.nvml import HERE, FakeGpus
 
 GIB = 1 << 30
@@ -30,29 +30,29 @@ def created(user) -> Path:
 
 @pytest.fixture
 def gpus(user, tmp_path) -> FakeGpus:
-    """One GPU, seen by mlw and, as libcuda and NVML, by the script."""
-    made = FakeGpus(tmp_path)
-    made.add(f"GPU-{os.urandom(6).hex()}", memory=(139 * GIB, 0), name="NVIDIA H200", utilisation=0)
+    """One simulated GPU, visible to mlw and, through libcuda and NVML, to the script."""
+    fake = FakeGpus(tmp_path)
+    fake.add(f"GPU-{os.urandom(6).hex()}", memory=(139 * GIB, 0), name="NVIDIA H200", utilisation=0)
     libraries = tmp_path / "driver"
     libraries.mkdir()
-    shutil.copy(made.library, libraries / "libnvidia-ml.so.1")
-    words = ["cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", str(libraries / "libcuda.so.1")]
-    subprocess.run([*words, str(HERE / "fake_cuda.c")], check=True, timeout=120)
-    user.env.update(made.env_nvml_only)
-    return made
+    shutil.copy(fake.library, libraries / "libnvidia-ml.so.1")
+    compiler = ["cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", str(libraries / "libcuda.so.1")]
+    subprocess.run([*compiler, str(HERE / "fake_cuda.c")], check=True, timeout=120)
+    user.env.update(fake.env_nvml_only)
+    return fake
 
 
-def submit(user, root: Path, *words: str, fault: str = ""):
+def submit(user, root: Path, *arguments: str, fault: str = ""):
     variables = {
         "MLW_FAKE_GPUS": user.env["MLW_FAKE_GPUS"],
         "MLW_FAKE_CUDA": fault,
         "LD_LIBRARY_PATH": str(user.home.parent / "driver"),
     }
-    given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
-    return user.mlw("submit", "-c", "local-gpu", *given, "check.py", *words, cwd=root)
+    given = [argument for name, value in variables.items() for argument in ("--env", f"{name}={value}")]
+    return user.mlw("submit", "-c", "local-gpu", *given, "check.py", *arguments, cwd=root)
 
 
-def test_with_a_gpu(user, gpus, project):
+def test_sample_with_gpu(user, gpus, project):
     done = submit(user, project, "--seconds", "2")
     assert done.code == 0, done
     assert "GPUs on this machine: NVIDIA H200, 139.0 GiB" in done.out.splitlines()
@@ -64,13 +64,13 @@ def test_with_a_gpu(user, gpus, project):
     assert (record["gpus"], record["gpu"]["used"], record["params"]["device"]) == ("1", "yes", "NVIDIA H200")
     outputs = user.folder(done.run) / "work" / "outputs"
     assert (outputs / "speed.svg").read_text().count("<polyline") == 1
-    found = json.loads((outputs / "gpu.json").read_text())
-    assert (found["GPUs of this run"], found["cuda"]) == (["NVIDIA H200"], "12.8")
-    assert found["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
+    report = json.loads((outputs / "gpu.json").read_text())
+    assert (report["GPUs of this run"], report["cuda"]) == (["NVIDIA H200"], "12.8")
+    assert report["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "message"),
     [
         (
             "retain=2",
@@ -80,33 +80,33 @@ def test_with_a_gpu(user, gpus, project):
         ("wrong", "the GPU computed a wrong result\nhint: "),
     ],
 )
-def test_a_gpu_that_does_not_work_is_a_failure(user, gpus, project, fault, words):
+def test_failing_gpu_fails_run(user, gpus, project, fault, message):
     done = submit(user, project, "--seconds", "0.2", fault=fault)
     assert done.code == 1, done
-    assert f"the GPU cannot be used: {words}" in done.out
+    assert f"the GPU cannot be used: {message}" in done.out
     assert user.info(done.run)["status"] == "Failed"
 
 
-def test_a_driver_that_knows_no_old_cards(user, gpus, project):
+def test_driver_without_support_for_old_gpus(user, gpus, project):
     done = submit(user, project, "--seconds", "0.2", fault="oldest=sm_80")
     assert done.code == 0 and "result verified" in done.out, done
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"), [("init=100", "no GPU is visible: CUDA_ERROR"), ("none", "the driver is installed")]
+    ("fault", "message"), [("init=100", "no GPU is visible: CUDA_ERROR"), ("none", "the driver is installed")]
 )
-def test_a_driver_without_a_gpu(user, gpus, project, fault, words):
+def test_driver_without_gpu(user, gpus, project, fault, message):
     done = submit(user, project, "--require", "--seconds", "0.2", fault=fault)
     assert done.code == 1, done
     assert (
-        f"this run has no GPU: {words}" in done.out
+        f"this run has no GPU: {message}" in done.out
         and "\nhint: the machine has a GPU that the run cannot use" in done.out
     )
 
 
-def test_without_a_gpu(user, project):
-    words = ("submit", "-c", "local", "check.py", "--seconds", "0.5")
-    done = user.mlw(*words, cwd=project)
+def test_sample_without_gpu(user, project):
+    arguments = ("submit", "-c", "local", "check.py", "--seconds", "0.5")
+    done = user.mlw(*arguments, cwd=project)
     assert done.code == 0, done
     assert "this run has no GPU: no NVIDIA driver: libcuda.so.1: cannot open shared object file" in done.out
     assert "\nhint: " in done.out
@@ -115,17 +115,17 @@ def test_without_a_gpu(user, project):
     assert (user.folder(done.run) / "work" / "outputs" / "speed.svg").read_text().count("<polyline") == 1
     curve = json.loads(user.mlw("history", "metrics", done.run, "-o", "json", cwd=project).out)
     assert len(curve["metrics"]["gflops"]) > 1
-    required = user.mlw(*words, "--require", cwd=project)
+    required = user.mlw(*arguments, "--require", cwd=project)
     assert required.code == 1, required
     waiting = user.mlw("submit", "-c", "local-gpu", "check.py", cwd=project)
     assert waiting.code != 0 and "GPU" in waiting.err, "a run that asks for one does not even start"
 
 
-def test_in_a_container(laptop, engine):
-    laptop.uses(engine)
+def test_run_in_container(laptop, engine):
+    laptop.use_engine(engine)
     root = created(laptop)
-    say(root, "docker", "baseDockerImage", engine.image)
-    say(root, "docker", "userManagedEnvironment", "true")  # nothing but a Python is needed, and the image has one
+    set_compute_key(root, "docker", "baseDockerImage", engine.image)
+    set_compute_key(root, "docker", "userManagedEnvironment", "true")  # needs only Python, which the image has
     done = laptop.mlw("submit", "-c", "docker", "check.py", "--seconds", "0.2", cwd=root)
     assert done.code == 0, done
     assert "container: True" in done.out.splitlines()
@@ -137,11 +137,11 @@ def test_in_a_container(laptop, engine):
     assert engine.containers() == []
 
 
-def test_by_hand_and_without_mlw(tmp_path):
+def test_script_without_mlw(tmp_path):
     for path in (GALLERY / "gpu-check").glob("*.py"):
         shutil.copy(path, tmp_path)
-    words = ["/usr/bin/python3", "-B", "check.py", "--seconds", "0.1"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    command = ["/usr/bin/python3", "-B", "check.py", "--seconds", "0.1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "wrote outputs/gpu.json" in done.stdout, done
-    wrong = subprocess.run([*words[:3], "--seconds", "0"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    wrong = subprocess.run([*command[:3], "--seconds", "0"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert wrong.returncode == 2 and "--seconds must be" in wrong.stderr

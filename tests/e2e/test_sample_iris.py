@@ -1,4 +1,4 @@
-"""The sample project ``iris-sklearn``: its readme, followed with real scikit-learn."""
+"""The sample project ``iris-sklearn``: its readme, with real scikit-learn."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.config.gallery import GALLERY
-from tests.e2e.pythons import kept
-from tests.e2e.sparkling import say
+from tests.e2e.python_environments import cached_environment
+from tests.e2e.spark_projects import set_compute_key
 from tests.machines.nvml import FakeGpus
 from tests.machines.python_mirror import use_mirror
 
 pytestmark = pytest.mark.timeout(600)
-LONG = 500  # seconds; scikit-learn and matplotlib are fetched and compiled
+TIMEOUT = 500  # seconds; scikit-learn and matplotlib are downloaded and compiled
 PNG = b"\x89PNG\r\n"
 
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """A Python that has all packages of the sample, as its own file names them."""
+    """A Python with all packages from the sample's own environment file."""
     text = (GALLERY / "iris-sklearn" / "aml_config" / "conda_dependencies.yml").read_text()
     packages = re.findall(r"^    - (\S+)$", text, re.MULTILINE)
     assert len(packages) == 2, text
-    return kept("iris", *packages)
+    return cached_environment("iris", *packages)
 
 
 def created(user) -> Path:
@@ -37,13 +37,13 @@ def created(user) -> Path:
 @pytest.fixture
 def project(user, python) -> Path:
     root = created(user)
-    say(root, "local", "userManagedEnvironment", "true")
-    say(root, "local", "pythonLocation", str(python))
+    set_compute_key(root, "local", "userManagedEnvironment", "true")
+    set_compute_key(root, "local", "pythonLocation", str(python))
     return root
 
 
 def accuracy(user, run: str) -> float:
-    """Of a finished run, whose files are all there."""
+    """Check a finished run and its files, and return its accuracy."""
     record = user.info(run)
     assert record["status"] == "Completed", record
     outputs = user.folder(run) / "work" / "outputs"
@@ -52,7 +52,7 @@ def accuracy(user, run: str) -> float:
     return float(record["accuracy"])
 
 
-def test_arguments_and_the_shared_folder(user, project):
+def test_arguments_and_shared_folder(user, project):
     nothing = user.mlw("submit", "-c", "local", "iris_score.py", cwd=project)
     assert nothing.code == 1 and "no models found in the shared folder" in nothing.out, nothing
     strong = user.mlw("submit", "-c", "local", "iris_sklearn.py", "100", cwd=project)
@@ -75,19 +75,18 @@ def test_arguments_and_the_shared_folder(user, project):
     assert refused.code == 2 and "must be greater than 0" in refused.out, refused
 
 
-def test_the_sweep_of_the_readme(user, project):
+def test_readme_sweep(user, project):
     (line,) = re.findall(r"^mlw (submit .*--sweep.*)$", (project / "readme.md").read_text(), re.MULTILINE)
     assert "reg=10,1,0.1,0.01,0.001" in line
-    done = user.mlw(
-        *line.replace("10,1,0.1,0.01,0.001", "10,0.1").split(), cwd=project, timeout=LONG
-    )  # less to wait for
+    # Fewer values take less time.
+    done = user.mlw(*line.replace("10,1,0.1,0.01,0.001", "10,0.1").split(), cwd=project, timeout=TIMEOUT)
     assert done.code == 0, done
     best = re.search(r"^best: \S+  reg=(\S+)  accuracy (\S+) \(highest\)$", done.err, re.MULTILINE)
     assert best and best[1] == "0.1" and float(best[2]) > 0.9, done
 
 
-def test_a_gpu_that_it_waits_for_in_vain(user, project, tmp_path):
-    """What the readme says of the run configuration for GPUs."""
+def test_gpu_configuration_reports_unused_gpu(user, project, tmp_path):
+    """Check the readme's claims about the run configuration for GPUs."""
     gpus = FakeGpus(tmp_path)
     gpus.add("GPU-0a", memory=(16 << 30, 0), name="NVIDIA H200", utilisation=0)
     user.env.update(gpus.env_nvml_only)
@@ -97,19 +96,19 @@ def test_a_gpu_that_it_waits_for_in_vain(user, project, tmp_path):
     assert user.info(done.run)["gpus"] == "1", "it had asked for one"
 
 
-def test_in_a_container_with_its_packages(laptop, engine, mirror):
-    """As a user does it; only the Python comes from here, because no test reaches the place where it lives."""
-    laptop.uses(engine)
+def test_run_in_container_with_project_packages(laptop, engine, mirror):
+    """Do what a user does. Only Python comes from a local mirror, because tests cannot reach its download server."""
+    laptop.use_engine(engine)
     use_mirror(laptop, mirror)
     root = created(laptop)
-    say(root, "docker", "baseDockerImage", engine.image)
-    done = laptop.mlw("submit", "-c", "docker", "iris_sklearn.py", "0.01", cwd=root, timeout=LONG)
+    set_compute_key(root, "docker", "baseDockerImage", engine.image)
+    done = laptop.mlw("submit", "-c", "docker", "iris_sklearn.py", "0.01", cwd=root, timeout=TIMEOUT)
     assert done.code == 0, done
     assert accuracy(laptop, done.run) > 0.9
     assert not re.search(r"warn", done.out, re.IGNORECASE), done
     assert re.search(r"Downloading scikit-learn \(\d", done.err), "megabytes are not fetched in silence"
-    say(root, "local", "userManagedEnvironment", "false")
-    scored = laptop.mlw("submit", "-c", "local", "iris_score.py", cwd=root, timeout=LONG)
+    set_compute_key(root, "local", "userManagedEnvironment", "false")
+    scored = laptop.mlw("submit", "-c", "local", "iris_score.py", cwd=root, timeout=TIMEOUT)
     assert scored.code == 0 and f"best: rate 0.01, run {done.run}" in scored.out, "one machine, one shared folder"
     assert "environment ready" not in scored.err, "and one environment for both"
     assert engine.containers() == []

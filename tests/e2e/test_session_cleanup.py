@@ -1,4 +1,4 @@
-"""A session of tests (`python -m tests`, as `make test` starts it) leaves nothing behind, however it ends."""
+"""A test session (`python -m tests`, as in `make test`) leaves nothing behind, however it ends."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import left_running
+from tests.e2e import interrupted_tests
 from tests.machines.network import wait_until
 from tests.machines.programs import need_all
 
 ROOT = Path(__file__).parents[2]
-FILE = Path(left_running.__file__)
+FILE = Path(interrupted_tests.__file__)
 
 
 @pytest.fixture
@@ -26,14 +26,14 @@ def ready(tmp_path):
     return tmp_path / "ready"
 
 
-def start(ready: Path, test: str, *words: str) -> subprocess.Popen[bytes]:
-    """As make does it, in a group of processes of its own, as a shell gives one to each command."""
+def start(ready: Path, test: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a session in its own process group, as make and shells do."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    argv = [sys.executable, "-m", "tests", "-p", "no:cacheprovider", f"{FILE}::{test}", *words]
+    argv = [sys.executable, "-m", "tests", "-p", "no:cacheprovider", f"{FILE}::{test}", *arguments]
     return subprocess.Popen(
         argv,
         cwd=ROOT,
-        env={**env, left_running.READY: str(ready), "TMPDIR": "/tmp"},
+        env={**env, interrupted_tests.READY: str(ready), "TMPDIR": "/tmp"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -41,12 +41,12 @@ def start(ready: Path, test: str, *words: str) -> subprocess.Popen[bytes]:
 
 
 def commands() -> str:
-    """All that runs on this computer, as far as this session of tests sees it."""
+    """Return the command lines of all processes that this session can see."""
     return subprocess.run(["ps", "-eww", "-o", "args="], capture_output=True, text=True, check=True).stdout
 
 
-def test_what_is_left_is_named_and_ended(ready):
-    session = start(ready, "test_that_leaves_things_behind")
+def test_leftover_processes_are_reported_and_ended(ready):
+    session = start(ready, "test_leaves_processes_and_mounts")
     printed = session.communicate(timeout=120)[0].decode()
     assert session.returncode == 1, printed
     assert "1 passed" in printed
@@ -55,9 +55,9 @@ def test_what_is_left_is_named_and_ended(ready):
     assert "sleep 8640003" not in commands()
 
 
-def test_what_a_failed_test_leaves(ready):
-    """Logs of the engine, of sshd and of the server, and a picture of the page, in a folder that is named."""
-    printed = start(ready, "test_that_fails").communicate(timeout=120)[0].decode()
+def test_failed_test_saves_evidence(ready):
+    """The evidence folder contains logs of the engine, sshd, and the server, and a screenshot of the page."""
+    printed = start(ready, "test_fails_with_evidence").communicate(timeout=120)[0].decode()
     assert "1 failed" in printed and "left behind" not in printed, printed
     folder = Path(re.findall(r"^/.*/build/evidence/.*", printed, re.MULTILINE)[0])
     kept = {path.name for path in folder.rglob("*") if path.is_file() and path.stat().st_size}
@@ -66,7 +66,7 @@ def test_what_a_failed_test_leaves(ready):
 
 
 @pytest.mark.parametrize(
-    ("number", "words"),
+    ("number", "arguments"),
     [
         pytest.param(signal.SIGINT, (), id="SIGINT-no-workers"),
         pytest.param(signal.SIGINT, ("-n", "1"), id="SIGINT"),
@@ -74,9 +74,9 @@ def test_what_a_failed_test_leaves(ready):
         pytest.param(signal.SIGKILL, ("-n", "1"), id="SIGKILL"),
     ],
 )
-def test_a_session_that_is_ended(ready, number, words):
-    """Ctrl-C reaches all processes of the terminal, `kill` only the first one."""
-    session = start(ready, "test_that_is_ended_in_the_middle", *words)
+def test_interrupted_session_cleans_up(ready, number, arguments):
+    """Ctrl-C reaches all processes of the terminal; `kill` reaches only the first one."""
+    session = start(ready, "test_interrupted_while_running", *arguments)
     wait_until(lambda: ready.exists() and ready.read_text() or session.poll() is not None, "the start of all", 120)
     assert session.poll() is None, session.communicate()[0].decode()
     place = Path(ready.read_text())
@@ -84,7 +84,7 @@ def test_a_session_that_is_ended(ready, number, words):
     (os.killpg if number == signal.SIGINT else os.kill)(session.pid, number)
     printed = session.communicate(timeout=120)[0].decode()
     wait_until(lambda: "sleep 8640001" not in commands() and "8640002" not in commands(), "the end of its processes")
-    if number == signal.SIGKILL:  # nobody was there to remove files: the next session does
+    if number == signal.SIGKILL:  # a killed session cannot remove its files: the next session does
         assert place.exists()
         start(ready, "no_such_test").communicate(timeout=120)
     assert "left behind" not in printed

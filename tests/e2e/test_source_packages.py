@@ -1,4 +1,4 @@
-"""Source packages for container targets are built inside the run's image, not on the machine around it."""
+"""Source packages for container targets are built inside the run's image, not on the host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import tarfile
 from pathlib import Path
 
-from tests.e2e.test_environment import point
+from tests.e2e.test_environment import set_compute_key
 from tests.machines.channel import depend
 
 PROJECT = """
@@ -20,7 +20,7 @@ backend-path = ["."]
 name = "bait"
 version = "1.0"
 """
-# Notes where it runs; tries to reach what is none of its business.
+# A build backend that records where it runs and tries to reach files outside the build.
 BACKEND = """
 import json, os, zipfile
 
@@ -64,8 +64,8 @@ def sdist(path: Path, **files: str) -> None:
             archive.addfile(entry, io.BytesIO(text.encode()))
 
 
-def test_a_build_sees_the_image_and_nothing_of_the_machine(laptop, engine, channel, tmp_path):
-    laptop.uses(engine)
+def test_build_sees_only_image(laptop, engine, channel, tmp_path):
+    laptop.use_engine(engine)
     root = laptop.project("demo", say="import bait, json\nprint(json.dumps(bait.FOUND))\n")
     mark = tmp_path / "mark"
     names = {"MARK": str(mark), "HOME": str(laptop.home), "STORE": str(laptop.store)}
@@ -73,14 +73,14 @@ def test_a_build_sees_the_image_and_nothing_of_the_machine(laptop, engine, chann
     head = "".join(f"{name} = {value!r}\n" for name, value in names.items())
     sdist(root / "bait-1.0.tar.gz", pyproject_toml=PROJECT, backend_py=head + BACKEND)
     depend(root, channel, "./bait-1.0.tar.gz")
-    point(root, "docker", "baseDockerImage", engine.image)
+    set_compute_key(root, "docker", "baseDockerImage", engine.image)
     done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root, env={"AWS_SECRET_ACCESS_KEY": "aws-71c2"})
     assert not mark.exists(), "the build ran on the machine itself"
     assert done.code == 0, done
-    found = json.loads(done.out)
-    assert (found["secret"], found["home"], found["store"], found["cache"]) == (None, False, False, False), found
-    assert "written" not in found, "environments and tools are shared with other projects"
-    assert found["privileges"] == ["0" * 16, "1"], "no capabilities, no new privileges"
+    report = json.loads(done.out)
+    assert (report["secret"], report["home"], report["store"], report["cache"]) == (None, False, False, False), report
+    assert "written" not in report, "environments and tools are shared with other projects"
+    assert report["privileges"] == ["0" * 16, "1"], "no capabilities, no new privileges"
     assert f"in image {engine.image}" in done.err, done.err
     assert engine.containers() == [], "none is left"
     again = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
@@ -108,12 +108,12 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
-def test_what_an_image_has_built_is_not_for_another_image_of_its_name(laptop, engine, channel):
-    laptop.uses(engine)
+def test_built_package_is_not_reused_by_image_with_same_tag(laptop, engine, channel):
+    laptop.use_engine(engine)
     root = laptop.project("demo", say="import bait\nprint(bait.FOUND)\n")
     sdist(root / "bait-1.0.tar.gz", pyproject_toml=PROJECT, backend_py=VARIANT)
     depend(root, channel, "./bait-1.0.tar.gz")
-    point(root, "docker", "baseDockerImage", "builder:1")
+    set_compute_key(root, "docker", "baseDockerImage", "builder:1")
     for variant in ("first", "second"):
         engine.load_image("builder:1", f"ENV VARIANT={variant}")
         done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)

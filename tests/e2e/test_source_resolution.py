@@ -1,11 +1,11 @@
-"""A project whose dependency is a source package: no verb runs its build script here without consent."""
+"""A project that depends on a source package: no command runs its build script locally without consent."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.package_index import about, sdist, serving
-from tests.e2e.test_environment import manage, point
+from tests.e2e.package_index import about, sdist, serve_index
+from tests.e2e.test_environment import enable_managed_environment, set_compute_key
 
 PROJECT = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
 BACKEND = """
@@ -27,27 +27,27 @@ def files(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_no_verb_builds_a_source_package_here_without_consent(laptop, engine, tmp_path):
+def test_no_command_builds_source_packages_locally_without_consent(laptop, engine, tmp_path):
     mark = tmp_path / "mark"
     text = about("greet", "2.0")
     backend = BACKEND.format(mark=str(mark), about=text)
     sdist(
         tmp_path / "index" / "own", "greet", "2.0", {"PKG-INFO": text, "pyproject.toml": PROJECT, "backend.py": backend}
     )
-    laptop.uses(engine)
+    laptop.use_engine(engine)
     root = laptop.project("demo", train="import greet\n")
-    manage(root, "local")
-    point(root, "docker", "baseDockerImage", engine.image)
+    enable_managed_environment(root, "local")
+    set_compute_key(root, "docker", "baseDockerImage", engine.image)
     (root / "aml_config" / "conda_dependencies.yml").write_text("dependencies:\n- pip:\n  - greet\n")
     before = files(root)
-    with serving(tmp_path / "index") as index:
+    with serve_index(tmp_path / "index") as index:
         laptop.env |= {"PIP_INDEX_URL": f"{index.url}/own/simple", "UV_CACHE_DIR": str(tmp_path / "uv")}
-        for words in (
+        for arguments in (
             ["submit", "-c", "local", "train.py"],
             ["submit", "--dry-run", "-c", "docker", "train.py"],
             ["experiment", "prepare", "-c", "local"],
         ):
-            done = laptop.mlw(*words, cwd=root)
+            done = laptop.mlw(*arguments, cwd=root)
             assert done.code == 78, done
             assert "greet 2.0 is a source package without static metadata" in done.err, done
             assert "no version has a wheel" in done.err and "--allow-build greet" in done.err, done

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REAL_PYTHON
-from tests.e2e.sparkling import HELPER, JOB, say, sparkling, variables
+from tests.e2e.spark_projects import HELPER, JOB, configure_pyspark, set_compute_key, set_environment_variables
 
 pytestmark = pytest.mark.timeout(300)
 WHICH = "import os, sys, pyspark\nprint(os.environ['SPARK_HOME'], pyspark.__file__)\nsys.exit(int(sys.argv[1]))\n"
@@ -19,20 +19,20 @@ WHICH = "import os, sys, pyspark\nprint(os.environ['SPARK_HOME'], pyspark.__file
 @pytest.fixture
 def project(user, spark) -> Path:
     root = user.project("demo", job=JOB, helper=HELPER, which=WHICH)
-    sparkling(root, "local", pythonLocation=str(spark.python))
+    configure_pyspark(root, "local", pythonLocation=str(spark.python))
     return root
 
 
-def bare(tmp_path: Path) -> Path:
-    """A Python without any package."""
+def empty_python(tmp_path: Path) -> Path:
+    """Create an environment without packages and return its interpreter."""
     uv = Path(sys.executable).with_name("uv")
     subprocess.run([uv, "venv", "-q", "-p", REAL_PYTHON, tmp_path / "bare"], check=True)
     return tmp_path / "bare" / "bin" / "python"
 
 
-def test_a_job_of_spark(user, project):
-    """With its settings, a module of the project in its tasks, its metric and its output."""
-    sparkling(project, "local", configuration={"spark.mlw.test": "a = b; $c", "spark.master": "local[2]"})
+def test_spark_job(user, project):
+    """The job gets its arguments and settings, logs a metric, writes an output, and has a project module in tasks."""
+    configure_pyspark(project, "local", configuration={"spark.mlw.test": "a = b; $c", "spark.master": "local[2]"})
     done = user.mlw("submit", "-c", "local", "job.py", "--name", "two words", "$HOME", cwd=project)
     assert done.code == 0, done
     for line in ("arguments ['--name', 'two words', '$HOME']", "told a = b; $c", "total 9900"):
@@ -44,79 +44,79 @@ def test_a_job_of_spark(user, project):
     assert "application local-" in user.mlw("logs", done.run, cwd=project).out
 
 
-def test_the_spark_that_is_named(user, project, spark, tmp_path):
-    """Neither needs a pyspark in the Python of the script; and the script's exit code is the run's."""
-    say(project, "local", "pythonLocation", str(bare(tmp_path)))
-    variables(project, "local", SPARK_HOME=str(spark.home))
+def test_configured_spark_installation_is_used(user, project, spark, tmp_path):
+    """With SPARK_HOME or sparkSubmitLocation, the script's Python needs no pyspark."""
+    set_compute_key(project, "local", "pythonLocation", str(empty_python(tmp_path)))
+    set_environment_variables(project, "local", SPARK_HOME=str(spark.home))
     by_home = user.mlw("submit", "-c", "local", "which.py", "0", cwd=project)
     assert by_home.code == 0, by_home
-    told = f"{spark.home} {spark.home}/python/lib/pyspark.zip/pyspark/__init__.py"
-    assert told in by_home.out.splitlines(), by_home
-    variables(project, "local")
-    say(project, "local", "sparkSubmitLocation", str(spark.submit))
+    expected = f"{spark.home} {spark.home}/python/lib/pyspark.zip/pyspark/__init__.py"
+    assert expected in by_home.out.splitlines(), by_home
+    set_environment_variables(project, "local")
+    set_compute_key(project, "local", "sparkSubmitLocation", str(spark.submit))
     by_location = user.mlw("submit", "-c", "local", "which.py", "7", cwd=project)
     assert by_location.code == 7, by_location
-    assert told in by_location.out.splitlines(), by_location
+    assert expected in by_location.out.splitlines(), by_location
     assert user.info(by_location.run)["ending"] == "failed (exit 7)"
 
 
-def test_two_points_of_a_sweep_at_once(user, project):
-    """Two drivers on one machine, with their own pages, folders and metrics."""
-    words = ("submit", "-c", "local", "job.py", "--sweep", "depth=1,2", "--parallel", "2", "--metric", "total")
-    done = user.mlw(*words, cwd=project, timeout=240)
+def test_parallel_sweep_runs(user, project):
+    """Two Spark drivers run on one machine at the same time, and both complete with their own metric."""
+    arguments = ("submit", "-c", "local", "job.py", "--sweep", "depth=1,2", "--parallel", "2", "--metric", "total")
+    done = user.mlw(*arguments, cwd=project, timeout=240)
     assert done.code == 0, done
-    children = [user.info(one) for one in user.info(done.run)["sweep"]["children"]]
-    assert [(one["total"], one["status"]) for one in children] == [(9900.0, "Completed")] * 2, children
+    children = [user.info(child) for child in user.info(done.run)["sweep"]["children"]]
+    assert [(child["total"], child["status"]) for child in children] == [(9900.0, "Completed")] * 2, children
 
 
-# -- what is missing is told before anything runs ------------------------------------------------------
+# -- missing requirements are reported before the run --------------------------------------------------
 
 
-def refused(user, project: Path, *words: str, **more) -> str:
-    done = user.mlw("submit", "-c", "local", *words, "job.py", cwd=project, **more)
+def submit_refused(user, project: Path, *arguments: str, **more) -> str:
+    done = user.mlw("submit", "-c", "local", *arguments, "job.py", cwd=project, **more)
     assert done.code == 78, done
     assert "hint:" in done.err and "Traceback" not in done.err, done
     assert user.runs() == [], "there is no run of it"
     return done.err
 
 
-def test_without_pyspark(user, project, tmp_path):
-    say(project, "local", "pythonLocation", str(bare(tmp_path)))
-    said = refused(user, project)
-    assert "aml_config/local.runconfig uses Framework: PySpark" in said and "pyspark" in said
-    assert "set Framework: Python" in said.partition("hint:")[2]
+def test_missing_pyspark(user, project, tmp_path):
+    set_compute_key(project, "local", "pythonLocation", str(empty_python(tmp_path)))
+    message = submit_refused(user, project)
+    assert "aml_config/local.runconfig uses Framework: PySpark" in message and "pyspark" in message
+    assert "set Framework: Python" in message.partition("hint:")[2]
     runconfig = project / "aml_config" / "local.runconfig"
     runconfig.write_text(runconfig.read_text().replace("Framework: PySpark\n", ""))
-    assert "(the default)" in refused(user, project)
+    assert "(the default)" in submit_refused(user, project)
 
 
 @pytest.mark.parametrize(
-    ("variable", "said"),
+    ("variable", "message"),
     [("JAVA_HOME", "JAVA_HOME is /nonexistent, which contains no bin/java"),
      ("SPARK_HOME", "SPARK_HOME is /nonexistent, which contains no bin/spark-submit")],
 )  # fmt: skip
-def test_a_variable_that_leads_nowhere(user, project, variable, said):
-    variables(project, "local", **{variable: "/nonexistent"})
-    assert said in refused(user, project)
+def test_variable_with_a_missing_path(user, project, variable, message):
+    set_environment_variables(project, "local", **{variable: "/nonexistent"})
+    assert message in submit_refused(user, project)
 
 
-def test_a_java_that_is_too_old(user, project, tmp_path):
+def test_outdated_java(user, project, tmp_path):
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\nexit 1\n")
     java.chmod(0o755)
     (tmp_path / "java" / "release").write_text('JAVA_VERSION="11.0.2"\n')
-    variables(project, "local", JAVA_HOME=str(tmp_path / "java"))
-    said = refused(user, project)
-    assert "Java 11.0.2" in said and "older than 17" in said and "openjdk-17-jre-headless" in said
+    set_environment_variables(project, "local", JAVA_HOME=str(tmp_path / "java"))
+    message = submit_refused(user, project)
+    assert "Java 11.0.2" in message and "older than 17" in message and "openjdk-17-jre-headless" in message
 
 
-def test_a_spark_submit_that_is_not_there(user, project):
-    say(project, "local", "sparkSubmitLocation", "/opt/none/bin/spark-submit")
-    assert "sparkSubmitLocation /opt/none/bin/spark-submit is not a program" in refused(user, project)
+def test_missing_spark_submit_program(user, project):
+    set_compute_key(project, "local", "sparkSubmitLocation", "/opt/none/bin/spark-submit")
+    assert "sparkSubmitLocation /opt/none/bin/spark-submit is not a program" in submit_refused(user, project)
 
 
-def test_a_module_is_not_for_spark(user, project):
+def test_module_is_refused_for_spark(user, project):
     done = user.mlw("submit", "-c", "local", "-m", "job", cwd=project)
     assert done.code == 2 and "job is a module" in done.err and "hint: use a script" in done.err, done
 
@@ -130,7 +130,7 @@ def test_packages_and_settings_are_on_the_command_line(user, project):
     assert done.code == 0, done
     argv = json.loads(done.out)["commands"][-1]["argv"]
     assert argv[-3:] == ["job.py", "--lr", "1"]
-    words = " ".join(argv)
-    assert "--master local[*] " in words and "--conf spark.executor.cores=2 " in words
-    assert "--packages org.example:reader_2.13:1.5 --repositories https://repo.example/maven job.py" in words
+    command = " ".join(argv)
+    assert "--master local[*] " in command and "--conf spark.executor.cores=2 " in command
+    assert "--packages org.example:reader_2.13:1.5 --repositories https://repo.example/maven job.py" in command
     assert user.runs() == []

@@ -1,4 +1,4 @@
-"""Executors of a cluster have the packages of the project: its environment travels to them in one file."""
+"""Executors of a cluster get the packages of the project: its environment is sent as one archive."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import User, end_processes
-from tests.e2e.sparkling import sparkling
+from tests.e2e.spark_projects import configure_pyspark
 from tests.machines.channel import depend
 from tests.machines.network import wait_until
 
 pytestmark = pytest.mark.timeout(600)
-# What a task sees, which runs where nothing of ours is installed. With a folder and a number, tasks of that many
-# runs wait for each other there, so that they are at work at the same time.
+# Reports what a task sees on a worker without mlworkbench. With a folder, a name, and a number as arguments, tasks
+# create a file with that name and wait for that number of files, so that several runs are active at the same time.
 LOOK = """
 import json, os, sys, time
 import mlworkbench
@@ -46,8 +46,8 @@ for one in found:
 """
 
 
-def clustered(user: User, channel, master: str, submit: Path, six: str, **configuration: str) -> Path:
-    """A project whose runs go to the cluster, with these packages."""
+def cluster_project(user: User, channel, master: str, submit: Path, six: str, **configuration: str) -> Path:
+    """Create a project with this version of six whose runs use the cluster."""
     root = user.project("demo", look=LOOK)
     depend(root, channel, f"six=={six}")
     folder = root / "aml_config"
@@ -55,7 +55,9 @@ def clustered(user: User, channel, master: str, submit: Path, six: str, **config
     (folder / "c.compute").write_text(
         f"type: cluster\nsparkMaster: {master}\nsparkSubmitLocation: {submit}\nuserManagedEnvironment: false\n"
     )
-    sparkling(root, "c", configuration={"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", **configuration})
+    configure_pyspark(
+        root, "c", configuration={"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", **configuration}
+    )
     return root
 
 
@@ -63,9 +65,9 @@ def tasks(out: str) -> list[dict[str, str]]:
     return [json.loads(line[5:]) for line in out.splitlines() if line.startswith("task ")]
 
 
-def test_executors_have_the_packages_of_the_project(user, channel, spark_cluster):
-    """A Python, conda's and pip's packages, and our library, none of which their machines have."""
-    root = clustered(user, channel, spark_cluster.url, spark_cluster.spark.submit, "1.16.0")
+def test_executors_have_project_packages(user, channel, spark_cluster):
+    """Executors have Python, conda packages, pip packages, and the run library; their machines have none of these."""
+    root = cluster_project(user, channel, spark_cluster.url, spark_cluster.spark.submit, "1.16.0")
     done = user.mlw("submit", "-c", "c", "look.py", cwd=root, timeout=300)
     assert done.code == 0, done
     assert "packing the environment for the executors" in done.err and "packed: " in done.err, done
@@ -81,30 +83,30 @@ def test_executors_have_the_packages_of_the_project(user, channel, spark_cluster
         assert "modules.zip" in task["library"] and (task["tracking"], task["alone"]) == ("off", "1"), task
     assert record["of_the_driver"] == 2 and "of_a_task" not in record, "tasks do not write to the run"
     archive = prefix.with_name(prefix.name + ".tar.gz")
-    made = archive.stat()
+    before = archive.stat()
     again = user.mlw("submit", "-c", "c", "look.py", cwd=root, timeout=300)
     assert again.code == 0 and "packing" not in again.err, again
-    assert archive.stat().st_ino == made.st_ino, "it is used as it is"
+    assert archive.stat().st_ino == before.st_ino, "it is used as it is"
 
 
 @pytest.fixture
-def sparkless(user, channel, tmp_path) -> Path:
-    """A project for a cluster that nobody will ask anything."""
+def unreachable_cluster_project(user, channel, tmp_path) -> Path:
+    """A project for a cluster that is never contacted."""
     submit = tmp_path / "spark-submit"
     submit.write_text("#!/bin/sh\necho started\n")
     submit.chmod(0o755)
-    return clustered(user, channel, "spark://127.0.0.1:1", submit, "1.16.0")
+    return cluster_project(user, channel, "spark://127.0.0.1:1", submit, "1.16.0")
 
 
-def test_it_is_made_ahead_and_goes_with_its_environment(user, sparkless):
-    root = sparkless
-    words = ("experiment", "prepare", "-c", "c")
-    prepared = user.mlw(*words, cwd=root)
+def test_archive_is_prepared_and_deleted_with_its_environment(user, unreachable_cluster_project):
+    root = unreachable_cluster_project
+    arguments = ("experiment", "prepare", "-c", "c")
+    prepared = user.mlw(*arguments, cwd=root)
     assert prepared.code == 0 and "packed: " in prepared.err, prepared
     (archive,) = (user.store / "envs").glob("*.tar.gz")
-    assert user.mlw(*words, cwd=root).err.count("packing") == 0
+    assert user.mlw(*arguments, cwd=root).err.count("packing") == 0
     archive.unlink()
-    assert "packed: " in user.mlw(*words, cwd=root).err, "it was not there any more"
+    assert "packed: " in user.mlw(*arguments, cwd=root).err, "it was not there any more"
     digest = archive.name.removesuffix(".tar.gz")
     (listed,) = json.loads(user.mlw("environment", "list", "-o", "json", cwd=root).out)
     assert listed["own_bytes"] > archive.stat().st_size, listed
@@ -113,36 +115,36 @@ def test_it_is_made_ahead_and_goes_with_its_environment(user, sparkless):
     assert not archive.exists() and not list((user.store / "envs").glob("*.gz"))
 
 
-def test_a_cancel_ends_the_packing(user, sparkless):
-    words = ("submit", "-c", "c", "--unchecked")
+def test_cancel_stops_archive_creation(user, unreachable_cluster_project):
+    arguments = ("submit", "-c", "c", "--unchecked")
     fault = {"MLW_FAILPOINT": "pack-written:sleep=600"}
-    run = user.mlw(*words, "--detach", "look.py", cwd=sparkless, env=fault).out.strip()
+    run = user.mlw(*arguments, "--detach", "look.py", cwd=unreachable_cluster_project, env=fault).out.strip()
     log = user.folder(run) / "build.log"
     wait_until(lambda: log.exists() and "packing the environment" in log.read_text(), "the packing")
-    done = user.mlw("cancel", run, cwd=sparkless)
+    done = user.mlw("cancel", run, cwd=unreachable_cluster_project)
     assert done.code == 0, done
     info = user.info(run)
     assert (info["status"], info["ending"]) == ("Canceled", "cancelled"), info
-    again = user.mlw(*words, "look.py", cwd=sparkless)
+    again = user.mlw(*arguments, "look.py", cwd=unreachable_cluster_project)
     assert again.code == 0 and "packed: " in again.err and "started" in again.out, again
 
 
-def test_two_users_with_different_packages_at_the_same_time(user, channel, spark_cluster, tmp_path):
+def test_parallel_users_with_different_packages(user, channel, spark_cluster, tmp_path):
     (tmp_path / "other").mkdir()
     other = User(tmp_path / "other")
     meeting = tmp_path / "meeting"
     meeting.mkdir()
-    wanted = {"1.16.0": user, "1.15.0": other}
+    users = {"1.16.0": user, "1.15.0": other}
     try:
         going = {}
-        for six, who in wanted.items():
-            one = {"spark.cores.max": "1"}
-            root = clustered(who, channel, spark_cluster.url, spark_cluster.spark.submit, six, **one)
+        for six, who in users.items():
+            settings = {"spark.cores.max": "1"}
+            root = cluster_project(who, channel, spark_cluster.url, spark_cluster.spark.submit, six, **settings)
             going[six] = who.start("submit", "-c", "c", "look.py", str(meeting), six, "2", cwd=root)
         for six, process in going.items():
             out, err = (part.decode() for part in process.communicate(timeout=400))
             assert process.returncode == 0, out + err
             assert [task["six"] for task in tasks(out)] == [six, six], out
-        assert sorted(one.name for one in meeting.iterdir()) == ["1.15.0", "1.16.0"]
+        assert sorted(settings.name for settings in meeting.iterdir()) == ["1.15.0", "1.16.0"]
     finally:
         end_processes(other.store)

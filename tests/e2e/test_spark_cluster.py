@@ -1,4 +1,4 @@
-"""``type: cluster``: a standalone master with two workers, from here and through an edge node; what breaks, breaks."""
+"""``type: cluster``: a standalone master with two workers, used directly and through an edge node, with failures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.attaching import words
-from tests.e2e.sparkling import HELPER, sparkling
+from tests.e2e.attach_helpers import attach_arguments
+from tests.e2e.spark_projects import HELPER, configure_pyspark
 from tests.machines.network import read, wait_until
-from tests.machines.spark import PATIENCE
+from tests.machines.spark import TIMEOUT
 
 pytestmark = pytest.mark.timeout(400)
-# Two tasks, one for each worker: each says where it is, and waits for the test's word. Tasks import from the project.
+# Two tasks, one per worker. Each reports its location and waits for the test. Tasks import from the project.
 TASKS = """
 import os, sys, time
 import mlworkbench
@@ -49,149 +49,151 @@ print("total", total, flush=True)
 
 @pytest.fixture
 def cluster(spark_cluster):
-    spark_cluster.mend()
+    spark_cluster.repair()
     return spark_cluster
 
 
 @pytest.fixture
 def project(user, spark, cluster) -> Path:
-    """A cluster that is reached from here."""
+    """A project with a cluster that is reached directly."""
     root = user.project("demo", tasks=TASKS, helper=HELPER)
     attached = user.mlw("computetarget", "attach", "cluster", "--name", "c", "--master", cluster.url, cwd=root)
     assert attached.code == 0, attached
-    here = {"spark.driver.host": "127.0.0.1"}
-    sparkling(root, "c", configuration=here, userManagedEnvironment="true", pythonLocation=str(spark.python))
+    settings = {"spark.driver.host": "127.0.0.1"}
+    configure_pyspark(
+        root, "c", configuration=settings, userManagedEnvironment="true", pythonLocation=str(spark.python)
+    )
     return root
 
 
 @pytest.fixture
-def meeting(tmp_path) -> Path:
-    """Where the tasks of a job and the test meet."""
+def exchange_folder(tmp_path) -> Path:
+    """The folder where the tasks of a job and the test exchange files."""
     folder = tmp_path / "meeting"
     folder.mkdir()
     return folder
 
 
 class Job:
-    """A submit that goes on in the background, up to the moment when both tasks wait."""
+    """A submit in the background. The constructor returns when both tasks wait."""
 
-    def __init__(self, client: subprocess.Popen[bytes], meeting: Path) -> None:
-        self.client, self.meeting = client, meeting
+    def __init__(self, client: subprocess.Popen[bytes], exchange_folder: Path) -> None:
+        self.client, self.exchange_folder = client, exchange_folder
         self.seen: list[str] = []
         self.application = self._await(r"^application (app-\d+-\d+)$")
-        wait_until(lambda: len(self.tasks()) == 2, "two tasks", PATIENCE)
+        wait_until(lambda: len(self.tasks()) == 2, "two tasks", TIMEOUT)
 
     def _await(self, pattern: str) -> str:
         for line in self.client.stdout:
             self.seen.append(line.decode())
-            found = re.search(pattern, self.seen[-1])
-            if found:
-                return found.group(1)
+            match = re.search(pattern, self.seen[-1])
+            if match:
+                return match.group(1)
         raise AssertionError(f"{pattern} was not said:\n{''.join(self.seen)}\n{self.client.stderr.read().decode()}")
 
     def tasks(self) -> list[str]:
-        """Folders of the executors that have one: they begin with those of their workers."""
-        return [text for path in self.meeting.glob("task-*") if (text := read(path))]
+        """Return the folders of the executors, which are below those of their workers."""
+        return [text for path in self.exchange_folder.glob("task-*") if (text := read(path))]
 
-    def let_go(self) -> None:
-        (self.meeting / "go").touch()
+    def release(self) -> None:
+        (self.exchange_folder / "go").touch()
 
     def end(self, user):
-        """Exit code, log, the run's record."""
-        out, err = self.client.communicate(timeout=2 * PATIENCE)
-        (run,) = [one["run_id"] for one in user.runs()]
+        """Return exit code, log, and run record."""
+        out, err = self.client.communicate(timeout=2 * TIMEOUT)
+        (run,) = [row["run_id"] for row in user.runs()]
         return self.client.returncode, "".join(self.seen) + out.decode() + err.decode(), user.info(run)
 
 
-def start(user, project: Path, meeting: Path, *more: str) -> Job:
-    return Job(user.start("submit", "-c", "c", "tasks.py", str(meeting), *more, cwd=project), meeting)
+def start(user, project: Path, exchange_folder: Path, *more: str) -> Job:
+    return Job(user.start("submit", "-c", "c", "tasks.py", str(exchange_folder), *more, cwd=project), exchange_folder)
 
 
-def of_run(run: str, application: str = "?") -> dict[int, str]:
-    """Processes of the run and executors of its application → their command lines."""
-    mark, found = f"MLW_RUN_ID={run}\0".encode(), {}
+def processes_of_run(run: str, application: str = "?") -> dict[int, str]:
+    """Map processes of the run and executors of its application to their command lines."""
+    mark, processes = f"MLW_RUN_ID={run}\0".encode(), {}
     for entry in [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
         try:
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if mark in (entry / "environ").read_bytes() or f"--app-id {application}" in line:
-                found[int(entry.name)] = line
+                processes[int(entry.name)] = line
         except OSError:
             continue
-    return found
+    return processes
 
 
-def must_be_gone(cluster, run: str, application: str) -> None:
-    wait_until(lambda: of_run(run, application) == {}, "the end of all processes of the run", PATIENCE)
-    wait_until(lambda: cluster.active() == [], "the end of the application on the master", PATIENCE)
+def assert_ended(cluster, run: str, application: str) -> None:
+    wait_until(lambda: processes_of_run(run, application) == {}, "the end of all processes of the run", TIMEOUT)
+    wait_until(lambda: cluster.active() == [], "the end of the application on the master", TIMEOUT)
     assert run in cluster.completed(), "it was there"
 
 
-def test_a_worker_dies_and_the_job_goes_on(user, project, cluster, meeting):
-    """The log streams while it runs; both workers work for it; one is killed; the rest of the cluster does it all."""
-    job = start(user, project, meeting)
+def test_job_continues_after_worker_death(user, project, cluster, exchange_folder):
+    """The log streams during the run. After one of two workers is killed, the other one finishes the job."""
+    job = start(user, project, exchange_folder)
     folders = job.tasks()
     assert {Path(folder).parts[-3] for folder in folders} == {"worker1", "worker2"}, folders
     assert all(job.application in folder for folder in folders), folders
     cluster.kill_worker(2)
-    wait_until(lambda: cluster.state()["aliveworkers"] == 1, "the loss to be noticed", PATIENCE)
-    job.let_go()
-    code, said, record = job.end(user)
-    assert code == 0, said
-    assert "total 14" in said
+    wait_until(lambda: cluster.state()["aliveworkers"] == 1, "the loss to be noticed", TIMEOUT)
+    job.release()
+    code, log, record = job.end(user)
+    assert code == 0, log
+    assert "total 14" in log
     assert (record["status"], record["total"]) == ("Completed", 14.0), record
     assert (user.folder(record["run_id"]) / "work/outputs/total.txt").read_text() == "14"
-    must_be_gone(cluster, record["run_id"], job.application)
+    assert_ended(cluster, record["run_id"], job.application)
     shown = user.mlw("show", record["run_id"], cwd=project)
     assert job.application in shown.out, shown
     assert re.search(r"executors?\b.* lost|lost .*executor", shown.out, re.IGNORECASE), shown
 
 
-def test_the_driver_is_killed(user, project, cluster, meeting):
-    """Its Java is; the Python beside it would stay for ever."""
-    job = start(user, project, meeting, "--stubborn")
+def test_killed_driver(user, project, cluster, exchange_folder):
+    """The test kills the driver's Java process. mlw must end its Python process, which would otherwise run forever."""
+    job = start(user, project, exchange_folder, "--stubborn")
     run = user.runs()[0]["run_id"]
-    assert len([line for line in of_run(run, job.application).values() if "ExecutorBackend" in line]) >= 2
-    (driver,) = [pid for pid, line in of_run(run).items() if "org.apache.spark.deploy.SparkSubmit" in line]
+    assert len([line for line in processes_of_run(run, job.application).values() if "ExecutorBackend" in line]) >= 2
+    (driver,) = [pid for pid, line in processes_of_run(run).items() if "org.apache.spark.deploy.SparkSubmit" in line]
     os.kill(driver, signal.SIGKILL)
-    code, said, record = job.end(user)
-    assert code != 0, said
+    code, log, record = job.end(user)
+    assert code != 0, log
     assert record["status"] == "Failed", record
     assert "the Spark driver was lost" in record["cause"], record
-    must_be_gone(cluster, run, job.application)
+    assert_ended(cluster, run, job.application)
 
 
-def test_cancel_ends_the_application(user, project, cluster, meeting):
-    job = start(user, project, meeting)
+def test_cancel_ends_application(user, project, cluster, exchange_folder):
+    job = start(user, project, exchange_folder)
     run = user.runs()[0]["run_id"]
     assert cluster.active() == [run], "an application is called as its run"
     done = user.mlw("cancel", run, cwd=project)
     assert done.code == 0, done
-    code, said, record = job.end(user)
-    assert code != 0, said
+    code, log, record = job.end(user)
+    assert code != 0, log
     assert (record["status"], record["ending"]) == ("Canceled", "cancelled"), record
-    must_be_gone(cluster, run, job.application)
+    assert_ended(cluster, run, job.application)
 
 
-def test_a_job_through_an_edge_node(laptop, module_machine, spark_cluster_in):
-    """All that is needed there is Spark and a way to the master: the laptop has neither."""
+def test_job_through_edge_node(laptop, module_machine, spark_cluster_in):
+    """The edge node needs only Spark and access to the master; the laptop has neither."""
     host = module_machine()
     cluster = spark_cluster_in(host)
     root = laptop.project("far", tasks=TASKS, helper=HELPER)
     attached = laptop.mlw(
-        *words(host, "cluster", "c"), "--private-key-file", str(host.key), "--master", cluster.url, cwd=root
+        *attach_arguments(host, "cluster", "c"), "--private-key-file", str(host.key), "--master", cluster.url, cwd=root
     )
     assert attached.code == 0, attached
-    own = {"userManagedEnvironment": "true", "pythonLocation": str(cluster.spark.python)}
-    sparkling(root, "c", configuration={"spark.driver.host": host.address}, **own)
-    meeting = host.home / "meeting"
-    meeting.mkdir(mode=0o777)
-    meeting.chmod(0o777)
-    job = start(laptop, root, meeting)
+    python = {"userManagedEnvironment": "true", "pythonLocation": str(cluster.spark.python)}
+    configure_pyspark(root, "c", configuration={"spark.driver.host": host.address}, **python)
+    exchange_folder = host.home / "meeting"
+    exchange_folder.mkdir(mode=0o777)
+    exchange_folder.chmod(0o777)
+    job = start(laptop, root, exchange_folder)
     assert {Path(folder).parts[-3] for folder in job.tasks()} == {"worker1", "worker2"}, job.tasks()
     assert cluster.active() == [laptop.runs()[0]["run_id"]]
-    job.let_go()
-    code, said, record = job.end(laptop)
-    assert code == 0 and "total 14" in said, said
+    job.release()
+    code, log, record = job.end(laptop)
+    assert code == 0 and "total 14" in log, log
     assert (record["status"], record["total"]) == ("Completed", 14.0), record
     assert (laptop.folder(record["run_id"]) / "work/outputs/total.txt").read_text() == "14"
-    must_be_gone(cluster, record["run_id"], job.application)
+    assert_ended(cluster, record["run_id"], job.application)

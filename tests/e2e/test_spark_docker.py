@@ -1,4 +1,4 @@
-"""``Framework: PySpark`` in containers: Spark and Java are the machine's, mounted into an image that has neither."""
+"""``Framework: PySpark`` in containers: Spark and Java of the host are mounted into an image without them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.elsewhere import Away
-from tests.e2e.sparkling import HELPER, JOB, say, sparkling, variables
+from tests.e2e.remote_target import RemoteTarget
+from tests.e2e.spark_projects import HELPER, JOB, configure_pyspark, set_compute_key, set_environment_variables
 
 pytestmark = pytest.mark.timeout(300)
 
 
 def give_spark(root: Path, name: str, spark) -> list[str]:
-    """Keys and variables by which a container finds them; the folders that it has to see."""
+    """Set the keys and variables that a container needs to find Spark; return the folders to mount."""
     folders = [spark.folder, *spark.java_folders]
     mounts = ", ".join(f"{folder}:{folder}:ro" for folder in folders)
-    sparkling(
+    configure_pyspark(
         root,
         name,
         configuration={"spark.mlw.test": "in a container", "spark.master": "local[2]"},
@@ -24,11 +24,11 @@ def give_spark(root: Path, name: str, spark) -> list[str]:
         mounts=f"[{mounts}]",
         sparkSubmitLocation=str(spark.submit),
     )
-    variables(root, name, JAVA_HOME=str(spark.java))
+    set_environment_variables(root, name, JAVA_HOME=str(spark.java))
     return [str(folder) for folder in folders]
 
 
-def must_have_run(laptop, done) -> None:
+def assert_ran(laptop, done) -> None:
     assert done.code == 0, done
     for line in ("arguments ['1']", "told in a container", "total 9900"):
         assert line in done.out.splitlines(), done
@@ -39,32 +39,32 @@ def must_have_run(laptop, done) -> None:
 
 @pytest.fixture
 def project(laptop, engine) -> Path:
-    laptop.uses(engine)
+    laptop.use_engine(engine)
     root = laptop.project("demo", job=JOB, helper=HELPER)
-    sparkling(root, "docker", baseDockerImage=engine.image, userManagedEnvironment="true")
+    configure_pyspark(root, "docker", baseDockerImage=engine.image, userManagedEnvironment="true")
     return root
 
 
-def test_a_job_of_spark_in_a_container(laptop, engine, project, spark):
-    allowed = [word for folder in give_spark(project, "docker", spark) for word in ("--allow-mount", folder)]
+def test_spark_job_in_container(laptop, engine, project, spark):
+    allowed = [argument for folder in give_spark(project, "docker", spark) for argument in ("--allow-mount", folder)]
     done = laptop.mlw("submit", "-c", "docker", *allowed, "job.py", "1", cwd=project, timeout=240)
-    must_have_run(laptop, done)
+    assert_ran(laptop, done)
     assert engine.containers() == []
 
 
-def test_a_job_of_spark_in_a_container_elsewhere(laptop, machine, spark):
-    """Its user is not in the image's list of users, which Java wants to know the name of."""
+def test_spark_job_in_remote_container(laptop, machine, spark):
+    """Java looks up the name of the run's user, which is not in the image's user database."""
     host = machine(docker="yes")
-    there = spark.copy_to(host.home / "spark")  # the home is the one folder that the machine and its engine both see
+    copy = spark.copy_to(host.home / "spark")  # the home is the only folder that both the machine and its engine see
     root = laptop.project("far", job=JOB, helper=HELPER)
-    away = Away(laptop, host, "remotedocker", project=root)
-    for folder in give_spark(root, "box", there):
+    remote = RemoteTarget(laptop, host, "remotedocker", project=root)
+    for folder in give_spark(root, "box", copy):
         laptop.mlw("computetarget", "update", "box", "--allow-mount", folder, cwd=root, check=True)
-    must_have_run(laptop, away.submit("job.py", "1", timeout=240))
+    assert_ran(laptop, remote.submit("job.py", "1", timeout=240))
     assert host.engine.containers() == []
 
 
-def test_the_usual_image_has_no_spark(laptop, engine, project):
+def test_default_image_without_spark_is_refused(laptop, engine, project):
     compute = project / "aml_config" / "docker.compute"
     kept = [line for line in compute.read_text().splitlines() if not line.startswith("baseDockerImage")]
     compute.write_text("\n".join([*kept, ""]))
@@ -74,8 +74,8 @@ def test_the_usual_image_has_no_spark(laptop, engine, project):
     assert laptop.runs() == [] and engine.containers() == []
 
 
-def test_an_image_without_spark(laptop, engine, project):
-    """It is not looked into before: the run tells it, and says what to do."""
+def test_image_without_spark(laptop, engine, project):
+    """mlw does not inspect the image in advance: the run fails with an explanation and a hint."""
     done = laptop.mlw("submit", "-c", "docker", "job.py", cwd=project)
     assert done.code != 0, done
     record = laptop.info(done.run)
@@ -84,10 +84,10 @@ def test_an_image_without_spark(laptop, engine, project):
     assert engine.containers() == []
 
 
-def test_an_image_with_spark_and_no_java(laptop, engine, project, spark):
-    say(project, "docker", "mounts", f"[{spark.folder}:/opt/spark-env:ro]")
+def test_image_with_spark_without_java(laptop, engine, project, spark):
+    set_compute_key(project, "docker", "mounts", f"[{spark.folder}:/opt/spark-env:ro]")
     inside = f"/opt/spark-env/{spark.submit.relative_to(spark.folder)}"
-    say(project, "docker", "sparkSubmitLocation", inside)
+    set_compute_key(project, "docker", "sparkSubmitLocation", inside)
     done = laptop.mlw("submit", "-c", "docker", "--allow-mount", str(spark.folder), "job.py", cwd=project)
     assert done.code != 0, done
     record = laptop.info(done.run)

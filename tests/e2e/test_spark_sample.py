@@ -1,4 +1,4 @@
-"""The sample project ``spark-sweep``: its readme, followed on real Spark."""
+"""The sample project ``spark-sweep``: its readme, with real Spark."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REAL_PYTHON
-from tests.e2e.sparkling import configure, say, variables
+from tests.e2e.spark_projects import add_spark_settings, set_compute_key, set_environment_variables
 from tests.machines.nvml import FakeGpus
-from tests.machines.spark import JAVA, PATIENCE, Spark
+from tests.machines.spark import JAVA, TIMEOUT, Spark
 
 pytestmark = pytest.mark.timeout(600)
-LONG = 4 * PATIENCE
-ROWS = 650_000  # of 264 bytes: 172 MB, and an executor has 160 MiB, of which Spark takes the larger part for itself
-# Less than Spark allows else.
+TIMEOUT_FOR_JOB = 4 * TIMEOUT
+ROWS = 650_000  # 172 MB; an executor has 160 MiB, of which Spark itself uses more than half
+# Settings for executors with less memory than Spark's default minimum.
 SMALLER = {
     "spark.executor.memory": "160m",
     "spark.testing.reservedMemory": "33554432",
@@ -25,7 +25,7 @@ SMALLER = {
 
 @pytest.fixture(scope="module")
 def python(spark: Spark) -> Path:
-    """One with all packages of the sample, where driver and executors both find it."""
+    """A Python with all packages of the sample, available to the driver and the executors."""
     return spark.python
 
 
@@ -34,14 +34,14 @@ def project(user, python) -> Path:
     done = user.mlw("project", "create", "--name", "sweep", "--template", "spark-sweep")
     assert done.code == 0, done
     root = user.home / "sweep"
-    configure(root, JAVA)
-    say(root, "local", "userManagedEnvironment", "true")
-    say(root, "local", "pythonLocation", str(python))
+    add_spark_settings(root, JAVA)
+    set_compute_key(root, "local", "userManagedEnvironment", "true")
+    set_compute_key(root, "local", "pythonLocation", str(python))
     return root
 
 
 def check_result(user, run: str, rows: int) -> None:
-    """The frequency that is hidden in the data was found, and what is left of the error is the noise."""
+    """Check that the sweep finds the frequency hidden in the data, so that the remaining error is the noise."""
     record = user.info(run)
     assert (record["status"], record["rows"]) == ("Completed", rows), record
     assert record["best_mse"] == pytest.approx(0.25, abs=0.01)
@@ -51,8 +51,8 @@ def check_result(user, run: str, rows: int) -> None:
     assert (outputs / "curve.svg").read_text().count("<polyline") == 5
 
 
-def test_on_this_machine(user, project):
-    done = user.mlw("submit", "-c", "local", "sweep.py", "--rows", "40000", cwd=project, timeout=LONG)
+def test_sample_on_local_machine(user, project):
+    done = user.mlw("submit", "-c", "local", "sweep.py", "--rows", "40000", cwd=project, timeout=TIMEOUT_FOR_JOB)
     assert done.code == 0, done
     assert "40,000 rows in 1 shards: 11 MB; executor memory 512m" in done.out.splitlines(), done
     assert "best of 30: frequency 1.7" in done.out
@@ -61,17 +61,17 @@ def test_on_this_machine(user, project):
     assert {"mse_penalty_0.01", "explained"} < set(curves["metrics"])
 
 
-def test_more_data_than_an_executor_has_memory(user, project, python, spark_cluster):
-    """On a cluster, as the readme says it: the shards stay with the executors, and none of them runs out of memory."""
+def test_data_larger_than_executor_memory(user, project, python, spark_cluster):
+    """As in the readme, the sample processes more data on a cluster than fits into memory, and loses no executor."""
     attached = user.mlw(
         "computetarget", "attach", "cluster", "--name", "my_cluster", "--master", spark_cluster.url, cwd=project
     )
     assert attached.code == 0, attached
-    say(project, "my_cluster", "userManagedEnvironment", "true")
-    say(project, "my_cluster", "pythonLocation", str(python))
-    configure(project, SMALLER)
-    words = ("submit", "-c", "my_cluster", "sweep.py", "--rows", str(ROWS))
-    done = user.mlw(*words, cwd=project, env={"SPARK_LOCAL_IP": "127.0.0.1"}, timeout=LONG)
+    set_compute_key(project, "my_cluster", "userManagedEnvironment", "true")
+    set_compute_key(project, "my_cluster", "pythonLocation", str(python))
+    add_spark_settings(project, SMALLER)
+    arguments = ("submit", "-c", "my_cluster", "sweep.py", "--rows", str(ROWS))
+    done = user.mlw(*arguments, cwd=project, env={"SPARK_LOCAL_IP": "127.0.0.1"}, timeout=TIMEOUT_FOR_JOB)
     assert done.code == 0, done
     assert "650,000 rows in 13 shards: 172 MB; executor memory 160m" in done.out.splitlines(), done
     check_result(user, done.run, ROWS)
@@ -80,12 +80,12 @@ def test_more_data_than_an_executor_has_memory(user, project, python, spark_clus
     assert (spark["executors"]["most"], spark["executors"]["lost"], spark["tasks"]["failed"]) == (2, 0, 0), spark
 
 
-def test_in_a_container(laptop, engine, python, spark):
-    """Spark, numpy and Java are those of this machine, mounted: no test has half a gigabyte to fetch again."""
-    laptop.uses(engine)
+def test_run_in_container(laptop, engine, python, spark):
+    """Spark, numpy, and Java of this machine are mounted, which avoids a download of half a gigabyte."""
+    laptop.use_engine(engine)
     assert laptop.mlw("project", "create", "--name", "sweep", "--template", "spark-sweep").code == 0
     root = laptop.home / "sweep"
-    configure(root, JAVA)
+    add_spark_settings(root, JAVA)
     folders = [python.parents[1], Path(REAL_PYTHON).parents[1], *spark.java_folders]
     settings = {
         "baseDockerImage": engine.image,
@@ -94,21 +94,23 @@ def test_in_a_container(laptop, engine, python, spark):
         "mounts": f"[{', '.join(f'{folder}:{folder}:ro' for folder in folders)}]",
     }
     for key, value in settings.items():
-        say(root, "docker", key, value)
-    variables(root, "docker", JAVA_HOME=str(spark.java))
-    allowed = [word for folder in folders for word in ("--allow-mount", str(folder))]
-    done = laptop.mlw("submit", "-c", "docker", *allowed, "sweep.py", "--rows", "40000", cwd=root, timeout=LONG)
+        set_compute_key(root, "docker", key, value)
+    set_environment_variables(root, "docker", JAVA_HOME=str(spark.java))
+    allowed = [argument for folder in folders for argument in ("--allow-mount", str(folder))]
+    done = laptop.mlw(
+        "submit", "-c", "docker", *allowed, "sweep.py", "--rows", "40000", cwd=root, timeout=TIMEOUT_FOR_JOB
+    )
     assert done.code == 0, done
     check_result(laptop, done.run, 40_000)
     assert engine.containers() == []
 
 
-def test_a_gpu_changes_nothing(user, project, tmp_path):
-    """What the readme says of the run configurations for GPUs."""
+def test_gpu_configuration_gives_same_result(user, project, tmp_path):
+    """Check the readme's claims about the run configurations for GPUs."""
     gpus = FakeGpus(tmp_path)
     gpus.add("GPU-0a", memory=(16 << 30, 0), name="NVIDIA H200", utilisation=0)
     user.env.update(gpus.env_nvml_only)
-    done = user.mlw("submit", "-c", "local-gpu", "sweep.py", "--rows", "40000", cwd=project, timeout=LONG)
+    done = user.mlw("submit", "-c", "local-gpu", "sweep.py", "--rows", "40000", cwd=project, timeout=TIMEOUT_FOR_JOB)
     assert done.code == 0, done
     assert "GPU 0: NVIDIA H200" in done.err and "GPU used:  no" in done.err, done
     assert user.info(done.run)["gpus"] == "1", "it had asked for one"

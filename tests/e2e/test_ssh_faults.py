@@ -1,4 +1,4 @@
-"""The connection under faults: lost, frozen, crowded, full. A request either gets its answer or says what happened."""
+"""Connection faults: lost, frozen, overloaded, disk full. A request gets its response or reports what failed."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.errors import HostError, Unreachable
-from mlworkbench.hosts import slots
+from mlworkbench.hosts import channel_slots
 from mlworkbench.hosts.openssh import LoginRefused
-from mlworkbench.hosts.ssh import SshHost
+from mlworkbench.hosts.ssh_host import SshHost
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.shared.layout import Root
 from mlworkbench.testing.target_folder import write_snapshot
-from tests.contract.test_host import DistantPlace, by_ssh
+from tests.contract.test_host import RemoteFolder, make_ssh_host
 from tests.supervisor.conftest import until
 
 
 @pytest.fixture
-def met(machine, laptop, monkeypatch):
-    """A machine that was met before, and the host at the other end of a kept connection."""
+def connected(machine, laptop, monkeypatch):
+    """A connected host and its machine."""
     host_machine = machine()
-    host = by_ssh(laptop, host_machine, monkeypatch)
+    host = make_ssh_host(laptop, host_machine, monkeypatch)
     host.connect()
     yield host, host_machine
     host.disconnect()
 
 
-def another(host: SshHost) -> SshHost:
+def new_client(host: SshHost) -> SshHost:
     return SshHost(host.attachment, UserPaths(Path(os.environ["MLW_HOME"])))
 
 
-def accepted(machine) -> int:
+def count_logins(machine) -> int:
     return int(machine.log.count("Accepted publickey"))
 
 
-def test_thirty_at_once_share_one_connection(met):
-    host, host_machine = met
+def test_thirty_parallel_clients_share_one_connection(connected):
+    host, host_machine = connected
     host.disconnect()
-    before = accepted(host_machine)
+    before = count_logins(host_machine)
 
     def talk(number: int) -> int:
-        mine = another(host)
+        mine = new_client(host)
         for _ in range(3):
             news = mine.news("nosuch", {"log": 0}, 10)
             assert not news.exists
@@ -56,49 +56,49 @@ def test_thirty_at_once_share_one_connection(met):
 
     with ThreadPoolExecutor(30) as pool:
         assert sorted(pool.map(talk, range(30))) == list(range(30))
-    assert accepted(host_machine) - before == 1
+    assert count_logins(host_machine) - before == 1
     assert "no more sessions" not in host_machine.log
 
 
-def test_followers_let_go_of_their_channels_for_others(met):
-    host, _ = met
+def test_log_followers_release_channels_for_others(connected):
+    host, _ = connected
     host.close()
     over = threading.Event()
-    turns = [0] * slots.COUNT
+    turns = [0] * channel_slots.COUNT
 
     def follow(number: int) -> None:
-        mine = another(host)
+        mine = new_client(host)
         while not over.is_set():
             mine.news("nosuch", {"log": 0}, 10, wait=1.0)
             turns[number] += 1
         mine.close()
 
-    with ThreadPoolExecutor(slots.COUNT) as pool:
-        done = [pool.submit(follow, number) for number in range(slots.COUNT)]
+    with ThreadPoolExecutor(channel_slots.COUNT) as pool:
+        done = [pool.submit(follow, number) for number in range(channel_slots.COUNT)]
         until(lambda: all(turns))
-        newcomer = another(host)
+        newcomer = new_client(host)
         assert newcomer.ask({"do": "hello"})["ok"]
         newcomer.close()
         over.set()
-        for one in done:
-            one.result(60)
+        for result in done:
+            result.result(60)
 
 
-def test_a_slot_that_never_gets_free(met, monkeypatch):
-    host, _ = met
-    held = [slots.Slots(host._master.place) for _ in range(slots.COUNT)]
+def test_connection_slot_that_is_never_released(connected, monkeypatch):
+    host, _ = connected
+    held = [channel_slots.ChannelSlots(host._connection.path) for _ in range(channel_slots.COUNT)]
     host.close()
-    for one in held:
-        one.acquire()
+    for process in held:
+        process.acquire()
     with pytest.raises(HostError, match="in use by other"):
-        slots.Slots(host._master.place).acquire(patience=0.2)
-    for one in held:
-        one.release()
+        channel_slots.ChannelSlots(host._connection.path).acquire(timeout=0.2)
+    for process in held:
+        process.release()
 
 
 @pytest.mark.parametrize("fault", ["sshd restart", "reset", "agent killed", "master killed", "master stopped"])
-def test_the_next_request_finds_a_new_connection(met, fault):
-    host, host_machine = met
+def test_next_request_opens_new_connection(connected, fault):
+    host, host_machine = connected
     if fault == "sshd restart":
         host_machine.stop_sshd(sessions=True)
         host_machine.start_sshd()
@@ -111,63 +111,63 @@ def test_the_next_request_finds_a_new_connection(met, fault):
     else:
         os.kill(_master_pid(host), signal.SIGKILL if fault == "master killed" else signal.SIGSTOP)
         if fault == "master stopped":
-            host = another(host)
+            host = new_client(host)
     assert host.ask({"do": "hello"})["ok"]
     assert host.ask({"do": "hello"})["ok"]
     host.disconnect()
 
 
 def _master_pid(host: SshHost) -> int:
-    mark = str(host._master.socket).encode()
+    mark = str(host._connection.socket).encode()
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(b"ssh: " + mark):
                 return int(entry.name)
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-            if mark in words and b"-M" in words:
+            arguments = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if mark in arguments and b"-M" in arguments:
                 return int(entry.name)
         except OSError:
             continue
     raise AssertionError("no master")
 
 
-def test_a_frozen_session_is_left_for_a_new_one(met):
-    """The connection is open and nobody is at its other end: a new command does not wait for the keepalive."""
-    host, host_machine = met
+def test_new_command_replaces_frozen_connection(connected):
+    """The connection is open, but the server is frozen: a new command does not wait for the keepalive."""
+    host, host_machine = connected
     host.close()
     host_machine.freeze()
-    before = accepted(host_machine)
+    before = count_logins(host_machine)
     host.connect()
-    assert accepted(host_machine) == before + 1
+    assert count_logins(host_machine) == before + 1
     assert host.ask({"do": "hello"})["ok"]
     host_machine.thaw()
 
 
-def test_a_request_in_a_frozen_session_gets_its_answer_by_a_new_one(met):
-    host, host_machine = met
+def test_request_on_frozen_connection_is_retried_on_new_connection(connected):
+    host, host_machine = connected
     host_machine.freeze()
     assert host.news("nosuch", {}, 1).exists is False
     host_machine.thaw()
 
 
-def test_a_short_cut_costs_nothing(met):
-    host, host_machine = met
-    place = DistantPlace(host_machine)
+def test_short_outage_keeps_connection(connected):
+    host, host_machine = connected
+    place = RemoteFolder(host_machine)
     folder = place.add_run("r", "")
     (folder / "log").write_bytes(b"0123456789")
     place.hand_over()
     assert host.news("r", {"log": 0}, 5).parts["log"] == b"01234"
-    before = accepted(host_machine)
+    before = count_logins(host_machine)
     host_machine.cut()
     healing = threading.Timer(3, host_machine.heal)
     healing.start()
     assert host.news("r", {"log": 5}, 5).parts["log"] == b"56789"
     healing.join()
-    assert accepted(host_machine) == before
+    assert count_logins(host_machine) == before
 
 
-def test_a_long_cut_is_told_and_healed(met):
-    host, host_machine = met
+def test_long_outage_is_reported_and_recovered(connected):
+    host, host_machine = connected
     host_machine.cut()
     with pytest.raises(Unreachable):
         host.news("nosuch", {}, 1)
@@ -175,9 +175,9 @@ def test_a_long_cut_is_told_and_healed(met):
     assert host.news("nosuch", {}, 1).exists is False
 
 
-def test_an_answer_that_was_lost_does_not_start_a_run_twice(met, monkeypatch):
-    host, host_machine = met
-    place = DistantPlace(host_machine)
+def test_lost_response_does_not_start_run_twice(connected, monkeypatch):
+    host, host_machine = connected
+    place = RemoteFolder(host_machine)
     folder = place.add_run("r", "open('starts', 'a').write('x'); import time; time.sleep(1000)")
     real, lost = host._channel.ask, []
 
@@ -186,9 +186,9 @@ def test_an_answer_that_was_lost_does_not_start_a_run_twice(met, monkeypatch):
         if request["do"] == "start" and not lost:
             lost.append(answer)
             host._channel.close()
-            from mlworkbench.remote.shared.frames import Closed
+            from mlworkbench.remote.shared.frames import ConnectionClosed
 
-            raise Closed("cut between request and answer")
+            raise ConnectionClosed("cut between request and answer")
         return answer
 
     monkeypatch.setattr(host._channel, "ask", losing)
@@ -205,7 +205,7 @@ import sys
 from pathlib import Path
 from mlworkbench.attachments import Attachments
 from mlworkbench.hosts.openssh import LoginRefused
-from mlworkbench.hosts.ssh import SshHost
+from mlworkbench.hosts.ssh_host import SshHost
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.shared.layout import Root
 paths = UserPaths(Path(sys.argv[1]))
@@ -214,8 +214,8 @@ host.send_code(sys.argv[2], Root(sys.argv[3]), lambda done, total: print(done, f
 """
 
 
-def test_kill_9_during_an_upload_and_the_rest_later(met, tmp_path, laptop):
-    host, host_machine = met
+def test_upload_resumes_after_kill_9(connected, tmp_path, laptop):
+    host, host_machine = connected
     store = Root(str(tmp_path / "code"))
     files = {f"small{number}": os.urandom(1000) for number in range(50)}
     digest = write_snapshot(store, {**files, "large": os.urandom(24 << 20)})
@@ -242,12 +242,12 @@ def test_kill_9_during_an_upload_and_the_rest_later(met, tmp_path, laptop):
     assert host.ask({"do": "hello"})["ok"]
 
 
-def test_only_what_changed_travels(met, tmp_path, machine):
-    host, host_machine = met
+def test_only_changed_files_are_uploaded(connected, tmp_path, machine):
+    host, host_machine = connected
     store = Root(str(tmp_path / "code"))
     files = {f"f{number}.py": os.urandom(300) for number in range(2000)}
     host.send_code(write_snapshot(store, files), store)
-    door = host_machine.proxy()
+    proxy = host_machine.proxy()
     files["f7.py"] = b"changed"
     del files["f8.py"]
     digest = write_snapshot(store, files)
@@ -256,17 +256,17 @@ def test_only_what_changed_travels(met, tmp_path, machine):
     host.send_code(digest, store, lambda done, total: steps.append((done, total)))
     assert steps[-1] == (7, 7)
     assert _sent_by(host) - sent < 3000
-    assert door.carried == 0
+    assert proxy.carried == 0
 
 
 def _sent_by(host: SshHost) -> int:
-    """Bytes that our ssh process has written so far: nearly all go through the master's socket or the network."""
+    """Return the number of bytes that our ssh process has read. Nearly all of them are input that it sends."""
     text = Path(f"/proc/{host._channel._process.pid}/io").read_text()
     return int(text.partition("rchar: ")[2].split()[0])
 
 
-def test_a_refused_login_is_not_tried_again_and_again(met):
-    host, host_machine = met
+def test_refused_login_is_not_retried(connected):
+    host, host_machine = connected
     host.disconnect()
     keys = host_machine.home / ".ssh" / "authorized_keys"
     keys.rename(keys.with_name("gone"))
@@ -276,14 +276,14 @@ def test_a_refused_login_is_not_tried_again_and_again(met):
             host.news("r", {}, 1)
     assert host_machine.log.count("Connection closed by authenticating user") - before == 1
     keys.with_name("gone").rename(keys)
-    again = another(host)
+    again = new_client(host)
     assert again.news("r", {}, 1).exists is False
     again.disconnect()
 
 
-def test_a_slow_line_gets_packed_logs(met):
-    host, host_machine = met
-    place = DistantPlace(host_machine)
+def test_logs_are_compressed_on_slow_connection(connected):
+    host, host_machine = connected
+    place = RemoteFolder(host_machine)
     folder = place.add_run("r", "")
     text = b"".join(b"epoch %d loss 0.1\n" % number for number in range(100_000))
     (folder / "log").write_bytes(text)
@@ -299,9 +299,9 @@ def test_a_slow_line_gets_packed_logs(met):
     assert counts[-2] < counts[0] / 3
 
 
-def test_a_full_disk_is_named(machine, laptop, monkeypatch, tmp_path):
+def test_full_remote_disk_is_reported(machine, laptop, monkeypatch, tmp_path):
     host_machine = machine(disk="24M")
-    host = by_ssh(laptop, host_machine, monkeypatch)
+    host = make_ssh_host(laptop, host_machine, monkeypatch)
     store = Root(str(tmp_path / "code"))
     digest = write_snapshot(store, {"large": os.urandom(60 << 20)})
     with pytest.raises(HostError, match="No space left|is full"):
@@ -313,22 +313,22 @@ def test_a_full_disk_is_named(machine, laptop, monkeypatch, tmp_path):
     host.disconnect()
 
 
-def test_a_kept_connection_ends_by_itself(met):
-    host, _ = met
+def test_idle_connection_is_closed(connected):
+    host, _ = connected
     text = (host.attachment.folder / "ssh_config").read_text()
     assert "ControlPersist 10m" in text
     host.disconnect()
     quick = host.attachment.folder / "ssh_config"
-    host._master.open(None, ["ControlPersist=1"])
+    host._connection.open(None, ["ControlPersist=1"])
     assert quick.read_text() == text
-    assert host._master.is_open()
-    until(lambda: not host._master.is_open(), 20)
+    assert host._connection.is_open()
+    until(lambda: not host._connection.is_open(), 20)
 
 
-def test_warming_up_is_waited_for(met):
-    host, host_machine = met
+def test_request_waits_for_warm_up(connected):
+    host, host_machine = connected
     host.disconnect()
-    before = accepted(host_machine)
+    before = count_logins(host_machine)
     host.warm_up()
     assert host.ask({"do": "hello"})["ok"]
-    assert accepted(host_machine) == before + 1
+    assert count_logins(host_machine) == before + 1

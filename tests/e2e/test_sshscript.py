@@ -1,28 +1,28 @@
-"""The compute type of examples/sshscript: three short files, installed, attached and used as its page says."""
+"""The compute type of examples/sshscript: three short files, installed, attached, and used as documented."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.e2e.plugins import EXAMPLES, JOB_SCRIPT_PAGE, install, write_job_script
+from tests.e2e.example_plugins import EXAMPLES, JOB_SCRIPT_PAGE, install, write_job_script
 
 FILES = sorted(path for path in (EXAMPLES / "sshscript").iterdir() if path.is_file())
 
 
 @pytest.fixture
 def lab(laptop, machine, tmp_path):
-    """A project with the target `lab` on a machine that has the script."""
+    """A project with the target `lab`, and its machine, which has the job script."""
     laptop.env.update(install("sshscript", tmp_path / "plugin"))
     host = machine()
     write_job_script(host.home)
     root = laptop.project("demo", train="import os\nprint('on', os.uname().nodename)\n")
-    words = ("--address", host.address, "--username", host.user, "--private-key-file", str(host.key))
-    attach = ("computetarget", "attach", "sshscript", "--name", "lab", *words)
+    arguments = ("--address", host.address, "--username", host.user, "--private-key-file", str(host.key))
+    attach = ("computetarget", "attach", "sshscript", "--name", "lab", *arguments)
     laptop.mlw(*attach, "--host-key", host.host_key_fingerprint, cwd=root, check=True)
     return root, host
 
 
-def test_a_run_is_a_job_of_the_script(laptop, lab):
+def test_run_is_started_by_job_script(laptop, lab):
     root, host = lab
     done = laptop.mlw("submit", "-c", "lab", "train.py", cwd=root)
     assert (done.code, done.out) == (0, f"on {host.name}\n"), done
@@ -31,7 +31,7 @@ def test_a_run_is_a_job_of_the_script(laptop, lab):
     assert f'"job": "{job.name}"' in stored and "plugin:mlw_sshscript_starter" in stored
 
 
-def test_a_job_is_canceled(laptop, lab):
+def test_cancel_job(laptop, lab):
     root, _ = lab
     (root / "wait.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)\n")
     run = laptop.mlw("submit", "-c", "lab", "--detach", "wait.py", cwd=root, check=True).run
@@ -39,7 +39,7 @@ def test_a_job_is_canceled(laptop, lab):
     assert laptop.info(run, cwd=root)["status"] == "Canceled"
 
 
-def test_the_example_is_short_and_the_page_shows_it():
+def test_example_is_short_and_shown_on_page():
     page = JOB_SCRIPT_PAGE.read_text()
     assert len(FILES) <= 3
     assert sum(len(path.read_text().splitlines()) for path in FILES) <= 80

@@ -1,4 +1,4 @@
-"""What a user meets when submitting: words, environment, endings, errors."""
+"""Submitting runs: arguments, environment, endings, and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-TELLS = """
+REPORT_SCRIPT = """
 import json, os, sys
 json.dump({"argv": [os.fsencode(a).hex() for a in sys.argv], "cwd": os.getcwd(), "path0": sys.path[0],
            "env": dict(os.environ), "outputs": os.listdir("outputs"), "files": sorted(os.listdir("."))},
@@ -19,22 +19,22 @@ json.dump({"argv": [os.fsencode(a).hex() for a in sys.argv], "cwd": os.getcwd(),
 """
 
 
-def told(user, run):
+def reported_facts(user, run):
     return json.loads((user.folder(run) / "work" / "outputs" / "told.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def teller(tmp_path_factory):
-    """A project that is submitted many times."""
+def shared_project(tmp_path_factory):
+    """A project that many tests submit."""
     from tests.conftest import User
 
-    someone = User(tmp_path_factory.mktemp("teller"))
-    return someone, someone.project("demo", train=TELLS)
+    user = User(tmp_path_factory.mktemp("teller"))
+    return user, user.project("demo", train=REPORT_SCRIPT)
 
 
-# -- words -----------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
-words = st.lists(
+argument_lists = st.lists(
     st.one_of(
         st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12),
         st.sampled_from(
@@ -47,17 +47,17 @@ words = st.lists(
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(arguments=words)
-def test_arguments_arrive_byte_for_byte(teller, arguments):
-    user, project = teller
+@given(arguments=argument_lists)
+def test_arguments_are_byte_exact(shared_project, arguments):
+    user, project = shared_project
     done = user.mlw("submit", "-c", "local", "train.py", *arguments, cwd=project)
     assert done.code == 0, done
-    assert told(user, done.run)["argv"][1:] == [os.fsencode(word).hex() for word in arguments]
+    assert reported_facts(user, done.run)["argv"][1:] == [os.fsencode(argument).hex() for argument in arguments]
     assert not (project / "PWNED").exists()
 
 
 def test_module_command_and_argument_vector(user):
-    project = user.project("demo", train=TELLS, tool="import sys; print(sys.argv[1:])")
+    project = user.project("demo", train=REPORT_SCRIPT, tool="import sys; print(sys.argv[1:])")
     assert user.mlw("submit", "-m", "tool", "--timeout", "1", "-c", "x", cwd=project).out == (
         "['--timeout', '1', '-c', 'x']\n"
     )
@@ -76,14 +76,14 @@ def test_module_command_and_argument_vector(user):
     assert "hint: run 'mlw submit -c local SCRIPT'" in none.err
 
 
-def test_script_in_a_folder_sees_its_siblings_and_the_root(user):
+def test_script_in_subfolder_imports_siblings_and_root(user):
     project = user.project("demo")
     (project / "code").mkdir()
     (project / "code" / "helper.py").write_text("word = 'sibling'")
     (project / "data.txt").write_text("root")
     (project / "code" / "run me.py").write_text("import helper\nprint(helper.word, open('data.txt').read())")
     assert user.mlw("submit", "code/run me.py", cwd=project).out == "sibling root\n"
-    # Typed from inside the folder, and with a full path.
+    # From inside the folder, and with an absolute path.
     assert user.mlw("submit", "run me.py", cwd=project / "code").out == "sibling root\n"
     assert user.mlw("submit", str(project / "code" / "run me.py"), cwd=project).out == "sibling root\n"
 
@@ -91,8 +91,8 @@ def test_script_in_a_folder_sees_its_siblings_and_the_root(user):
 ODD = 'it\'s "odd" $HOME `id` ; touch PWNED &\n\u00e9e\u0301 \u202e\U0001f600 %s {x} #'
 
 
-def test_odd_names_of_everything(user):
-    """F80: quotes, newlines and shell words in the project's path, the script, the run's name and its tags."""
+def test_unusual_names(user):
+    """Quotes, newlines, and shell syntax in the project's path, the script, the run's name, and its tags."""
     user.project("demo")
     project = user.home / ODD
     (user.home / "demo").rename(project)
@@ -108,17 +108,17 @@ def test_odd_names_of_everything(user):
     assert "\u202e" not in listed.out
 
 
-def test_a_script_named_like_an_option(user):
+def test_script_named_like_option(user):
     project = user.project("demo")
     (project / "-c.py").write_text("print('ran')")
     assert user.mlw("submit", "./-c.py", cwd=project).out == "ran\n"
 
 
-# -- surroundings ----------------------------------------------------------------------------------
+# -- environment -----------------------------------------------------------------------------------
 
 
-def test_environment_is_the_documented_list(user):
-    project = user.project("demo", train=TELLS)
+def test_environment_variables_match_documentation(user):
+    project = user.project("demo", train=REPORT_SCRIPT)
     config = project / "aml_config" / "local.runconfig"
     text = re.sub(
         r"(?m)^EnvironmentVariables:.*(\n +.*)*",
@@ -134,7 +134,7 @@ def test_environment_is_the_documented_list(user):
     }
     done = user.mlw("submit", "--env", "EXTRA=a=b c", "train.py", cwd=project, env=canary)
     assert done.code == 0, done
-    facts = told(user, done.run)
+    facts = reported_facts(user, done.run)
     env = facts["env"]
     assert "canary" not in json.dumps(env)
     expected = {
@@ -159,7 +159,7 @@ def test_environment_is_the_documented_list(user):
     assert facts["cwd"] == facts["path0"] == str(user.folder(done.run) / "work")
 
 
-def test_shared_folder_survives_runs_and_stdin_is_at_its_end(user):
+def test_shared_folder_persists_and_stdin_is_empty(user):
     project = user.project(
         "demo",
         train="import os\np = os.environ['AZUREML_NATIVE_SHARE_DIRECTORY'] + 'count'\n"
@@ -169,18 +169,18 @@ def test_shared_folder_survives_runs_and_stdin_is_at_its_end(user):
     assert user.mlw("submit", "train.py", cwd=project).out == "xx\neof\n"
 
 
-def test_secret_reaches_the_script_and_nothing_else(user):
+def test_secret_reaches_only_the_script(user):
     project = user.project("demo", train="import os\nprint('token is', os.environ['TOKEN'], len(os.environ['TOKEN']))")
     done = user.mlw("submit", "--secret", "TOKEN", "train.py", cwd=project, env={"TOKEN": "hunter2-canary"})
     assert done.code == 0, done
     assert done.out == "token is *** 14\n"
-    found = [path for path in user.store.rglob("*") if path.is_file() and b"hunter2-canary" in path.read_bytes()]
-    assert found == [user.folder(done.run) / "log"], "only the script's own log, which is kept byte for byte"
+    paths = [path for path in user.store.rglob("*") if path.is_file() and b"hunter2-canary" in path.read_bytes()]
+    assert paths == [user.folder(done.run) / "log"], "only the script's own log, which is kept byte for byte"
     again = user.mlw("logs", done.run, env={"TOKEN": "hunter2-canary"})
     assert again.out == "token is *** 14\n"
 
 
-def test_secret_that_is_nowhere(user):
+def test_unknown_secret(user):
     project = user.project("demo", train="print(1)")
     done = user.mlw("submit", "--secret", "TOKEN", "train.py", cwd=project)
     assert done.code == 2
@@ -199,7 +199,7 @@ def test_secret_that_is_nowhere(user):
         ("def f(x):\n  return x + 1\nf('a')", 1, "Failed (exit 1)"),
     ],
 )
-def test_exit_code_is_the_scripts(user, script, code, status):
+def test_exit_code_of_script(user, script, code, status):
     project = user.project("demo", train=script)
     done = user.mlw("submit", "train.py", cwd=project)
     assert done.code == code
@@ -216,8 +216,8 @@ def test_time_limit(user):
     assert "timeout" in done.err
 
 
-def test_dry_run_prints_the_spec_and_does_nothing(user):
-    project = user.project("demo", train=TELLS)
+def test_dry_run_prints_spec_without_effects(user):
+    project = user.project("demo", train=REPORT_SCRIPT)
     done = user.mlw("submit", "--dry-run", "--tag", "a", "--name", "first", "train.py", "x", cwd=project)
     spec = json.loads(done.out)
     assert spec["commands"][-1]["argv"][1:] == ["train.py", "x"]
@@ -225,7 +225,7 @@ def test_dry_run_prints_the_spec_and_does_nothing(user):
     assert user.runs() == []
 
 
-def test_same_key_is_the_same_run(user, tmp_path):
+def test_same_key_returns_same_run(user, tmp_path):
     project = user.project("demo", train=f"open({str(tmp_path / 'starts')!r}, 'a').write('x'); print('once')")
     first = user.mlw("submit", "--key", "k1", "train.py", cwd=project)
     second = user.mlw("submit", "--key", "k1", "train.py", cwd=project)
@@ -243,7 +243,7 @@ def test_detach_status_and_cancel(user):
     assert run in done.out
     user.mlw("experiment", "status", run, cwd=project)
     listed = json.loads(user.mlw("ps", "-o", "json", cwd=project).out)
-    assert [one["run_id"] for one in listed] == [run]
+    assert [row["run_id"] for row in listed] == [run]
     cancelled = user.mlw("cancel", run[: len("demo-") + 3], cwd=project)
     assert cancelled.code == 0, cancelled
     assert "has ended: Canceled after" in cancelled.err
@@ -252,7 +252,7 @@ def test_detach_status_and_cancel(user):
     assert (again.code, "has already ended" in again.err) == (0, True)
 
 
-def test_json_output_of_a_submit(user):
+def test_json_output_of_submit(user):
     project = user.project("demo", train="print('log line')")
     done = user.mlw("submit", "-o", "json", "train.py", cwd=project)
     assert json.loads(done.out)["status"] == "Completed"
@@ -260,7 +260,7 @@ def test_json_output_of_a_submit(user):
     assert user.mlw("submit", "-o", "tsv", "--query", "status", "train.py", cwd=project).out == "Completed\n"
 
 
-def test_project_is_not_touched_and_runs_are_apart(user):
+def test_runs_are_isolated_and_project_is_unchanged(user):
     project = user.project(
         "demo", train="open('made.txt', 'w'); open('train.py', 'a').write('#'); print(open('train.py').read()[-1])"
     )
@@ -277,8 +277,8 @@ def test_read_only_project(user):
     assert user.mlw("submit", "train.py", cwd=project).out == "fine\n"
 
 
-def test_run_inside_a_run(user):
-    """A script that submits others, as sweeps did: its cancel does not take the others with it."""
+def test_run_submitted_by_a_run(user):
+    """A script that submits other runs: canceling it does not cancel them."""
     from tests.conftest import MLW
 
     inner = "import time; print('inner'); time.sleep(1000)"
@@ -292,9 +292,9 @@ def test_run_inside_a_run(user):
     outer = user.mlw("submit", "--detach", "outer.py", cwd=project)
     from tests.supervisor.conftest import until
 
-    until(lambda: any(one["script_name"] == "inner.py" and one["status"] == "Running" for one in user.runs()))
+    until(lambda: any(row["script_name"] == "inner.py" and row["status"] == "Running" for row in user.runs()))
     user.mlw("cancel", "--grace", "5", outer.run, cwd=project)
-    states = {one["script_name"]: one["status"] for one in user.runs()}
+    states = {row["script_name"]: row["status"] for row in user.runs()}
     assert states == {"outer.py": "Canceled", "inner.py": "Running"}
 
 
@@ -323,8 +323,8 @@ MISTAKES = [
 @pytest.mark.parametrize(
     ("typed", "code", "message", "hint"), MISTAKES, ids=lambda one: " ".join(one) if isinstance(one, list) else None
 )
-def test_mistake(teller, typed, code, message, hint):
-    user, project = teller
+def test_usage_error(shared_project, typed, code, message, hint):
+    user, project = shared_project
     before = len(user.runs())
     done = user.mlw(*typed, cwd=project)
     assert done.code == code, done
@@ -335,13 +335,13 @@ def test_mistake(teller, typed, code, message, hint):
     assert len(user.runs()) == before
 
 
-def test_outside_a_project(user):
+def test_submit_outside_project(user):
     done = user.mlw("submit", "train.py")
     assert done.code == 78
     assert "hint: " in done.err
 
 
-def test_spark_that_is_not_there(user):
+def test_missing_spark(user):
     project = user.project("demo", train="print(1)")
     config = project / "aml_config" / "local.runconfig"
     text = config.read_text()
@@ -354,7 +354,7 @@ def test_spark_that_is_not_there(user):
     assert user.runs() == []
 
 
-def test_a_cluster_that_only_the_project_names(user):
+def test_unattached_cluster_of_project_is_refused(user):
     project = user.project("demo", train="print(1)")
     (project / "aml_config" / "spark.compute").write_text("type: cluster\naddress: 10.0.0.7\n")
     done = user.mlw("submit", "-c", "local", "-t", "spark", "train.py", cwd=project)
@@ -363,7 +363,7 @@ def test_a_cluster_that_only_the_project_names(user):
     assert "mlw computetarget attach cluster --name spark" in done.err
 
 
-def test_no_interpreter(user, tmp_path):
+def test_missing_interpreter(user, tmp_path):
     project = user.project("demo", train="print(1)")
     done = user.mlw("submit", "train.py", cwd=project, env={"PATH": str(tmp_path)})
     assert done.code == 78
@@ -375,7 +375,7 @@ def test_no_interpreter(user, tmp_path):
     assert "/no/such/python" in done.err
 
 
-def test_no_room_in_the_store(user, tmp_path):
+def test_full_store(user, tmp_path):
     if os.getuid() != 0:
         pytest.skip("mounting a small disk needs root")
     project = user.project("demo", train="print(1)")
@@ -392,11 +392,11 @@ def test_no_room_in_the_store(user, tmp_path):
         subprocess.run(["umount", "-l", str(user.store)], check=True)
 
 
-# -- what newcomers ran into -----------------------------------------------------------------------
+# -- problems of new users -------------------------------------------------------------------------
 
 
-def test_an_8_tb_file_is_refused_at_once(user):
-    """One that takes no room on the disk; until it was refused, submit read its zeros for hours."""
+def test_8_tb_file_is_refused_immediately(user):
+    """A sparse file, whose zeros submit would otherwise read for hours."""
     root = user.project("holes")
     (root / "train.py").write_text("print(1)\n")
     with open(root / "huge.bin", "wb") as file:
@@ -409,27 +409,27 @@ def test_an_8_tb_file_is_refused_at_once(user):
     assert user.mlw("submit", "-c", "local", "train.py", cwd=root).code == 0
 
 
-def test_a_key_belongs_to_its_project_and_its_words(user):
-    one, two = user.project("one", train="print('one')"), user.project("two", train="print('two')")
-    first = user.mlw("submit", "--key", "k", "train.py", cwd=one)
-    assert user.mlw("submit", "--key", "k", "train.py", cwd=two).out == "two\n"
-    again = user.mlw("submit", "--key", "k", "train.py", cwd=one)
+def test_key_is_bound_to_project_and_arguments(user):
+    first_project, second_project = user.project("one", train="print('one')"), user.project("two", train="print('two')")
+    first = user.mlw("submit", "--key", "k", "train.py", cwd=first_project)
+    assert user.mlw("submit", "--key", "k", "train.py", cwd=second_project).out == "two\n"
+    again = user.mlw("submit", "--key", "k", "train.py", cwd=first_project)
     assert "note: this key was submitted before" in again.err
-    other = user.mlw("submit", "--key", "k", "train.py", "--lr", "1", cwd=one)
+    other = user.mlw("submit", "--key", "k", "train.py", "--lr", "1", cwd=first_project)
     assert other.code == 2
     assert f"key 'k' belongs to run {first.run}, which ran: train.py" in other.err
 
 
-def test_cause_does_not_tell_secrets(user):
+def test_cause_contains_no_secrets(user):
     project = user.project("demo")
-    words = ["submit", "--secret", "TOKEN", "--", "sh", "-c", "echo bad $TOKEN; exit 3"]
-    done = user.mlw(*words, cwd=project, env={"TOKEN": "hunter2-canary"})
+    arguments = ["submit", "--secret", "TOKEN", "--", "sh", "-c", "echo bad $TOKEN; exit 3"]
+    done = user.mlw(*arguments, cwd=project, env={"TOKEN": "hunter2-canary"})
     assert "Cause:     exit code 3; last line: bad ***" in done.err
-    found = [path.name for path in user.store.rglob("*") if path.is_file() and b"hunter2-canary" in path.read_bytes()]
-    assert found == ["log"]
+    names = [path.name for path in user.store.rglob("*") if path.is_file() and b"hunter2-canary" in path.read_bytes()]
+    assert names == ["log"]
 
 
-def test_a_diverged_run_does_not_break_queries(user):
+def test_diverged_run_does_not_break_queries(user):
     project = user.project("demo", train="import sys\nfrom mlworkbench import log\nlog('loss', float(sys.argv[1]))")
     runs = [user.mlw("submit", "train.py", value, cwd=project).run for value in ("0.5", "nan", "0.3", "inf")]
     best = user.mlw("history", "list", "--query", "min_by([?loss], &loss).run_id", "-o", "tsv", cwd=project)
@@ -440,7 +440,7 @@ def test_a_diverged_run_does_not_break_queries(user):
     assert "[?loss]" in wrong.err
 
 
-def test_metrics_named_like_our_keys(user):
+def test_metrics_named_like_record_fields(user):
     project = user.project(
         "demo", train="from mlworkbench import log\nlog('status', 3.5); log('duration', 1); log('f1', 0.5)"
     )
@@ -453,7 +453,7 @@ def test_metrics_named_like_our_keys(user):
     assert "f1" in header, "metrics keep their names"
 
 
-def test_an_ignored_script_is_told_before_the_run(user):
+def test_ignored_script_is_reported_before_run(user):
     project = user.project("demo", train="print(1)", secret_sauce="print(2)")
     (project / ".gitignore").write_text("secret*\n")
     done = user.mlw("submit", "secret_sauce.py", cwd=project)
@@ -463,17 +463,17 @@ def test_an_ignored_script_is_told_before_the_run(user):
     assert user.mlw("submit", "secret_sauce.py", cwd=project).out == "2\n"
 
 
-def test_folders_left_out_by_default_are_a_note_not_a_warning(user):
+def test_default_exclusions_print_note_not_warning(user):
     root = user.project(train="print(1)")
     (root / "venv").mkdir()
     (root / "venv" / "pyvenv.cfg").touch()
-    for _ in range(2):  # the second time from what is remembered
+    for _ in range(2):  # the second command uses the snapshot cache
         done = user.mlw("submit", "--dry-run", "train.py", cwd=root)
         assert done.code == 0 and "warning:" not in done.err, done
         assert done.err.count("\nnote: 1 folder excluded by default") + done.err.startswith("note: 1 folder") == 1, done
 
 
-def test_commands_that_cannot_start_say_why(user):
+def test_commands_that_cannot_start_are_explained(user):
     project = user.project("demo")
     (project / "ok.sh").write_text("#!/bin/sh\necho fine\n")
     (project / "crlf.sh").write_text("#!/bin/sh\r\necho fine\r\n")
@@ -495,14 +495,14 @@ def test_every_stopped_run_has_a_cause(user):
     assert user.info(run)["cause"].endswith("with mlw cancel")
 
 
-def test_detach_prints_the_id_alone(user):
+def test_detach_prints_only_run_id(user):
     project = user.project("demo", train="print(1)")
     done = user.mlw("submit", "--detach", "train.py", cwd=project)
     assert done.out == f"{done.run}\n"
     assert f"follow: mlw logs -f {done.run}" in done.err
 
 
-def test_any_unique_part_of_an_id(user):
+def test_unique_part_of_run_id(user):
     project = user.project("demo", train="print(1)")
     runs = [user.mlw("submit", "train.py", cwd=project).run for _ in range(3)]
     assert user.mlw("logs", runs[0][-4:], cwd=project).out == "1\n"
@@ -512,7 +512,7 @@ def test_any_unique_part_of_an_id(user):
     assert all(run in several.err for run in runs)
 
 
-def test_a_folder_with_code_becomes_a_project(user):
+def test_init_in_folder_with_code(user):
     folder = user.home / "my code"
     folder.mkdir()
     (folder / "main.py").write_text("print('mine')")
@@ -523,7 +523,7 @@ def test_a_folder_with_code_becomes_a_project(user):
     assert user.mlw("project", "init", cwd=folder).code == 2
 
 
-def test_validate_knows_a_missing_interpreter(user):
+def test_validate_reports_missing_interpreter(user):
     project = user.project("demo")
     (project / "aml_config" / "local.compute").write_text("type: local\npythonLocation: .venv/bin/python\n")
     done = user.mlw("project", "validate", cwd=project)
@@ -531,7 +531,7 @@ def test_validate_knows_a_missing_interpreter(user):
     assert ".venv/bin/python" in done.out
 
 
-def test_bare_mlw_is_help_and_common_words_are_understood(user):
+def test_mlw_without_arguments_and_common_command_names(user):
     bare = user.mlw()
     assert (bare.code, bare.out.startswith("Usage: mlw")) == (0, True)
     assert "did you mean 'mlw submit'?" in user.mlw("run", "train.py").err

@@ -1,4 +1,4 @@
-"""The tools that build environments on targets are those of the release, whatever a project or a cache says."""
+"""Targets build environments with the tools of the release, regardless of projects and caches."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
-from tests.e2e.package_index import serving, wheel
-from tests.e2e.test_environment import manage
-from tests.e2e.test_environment_sources import SAY, ask
+from tests.e2e.package_index import serve_index, wheel
+from tests.e2e.test_environment import enable_managed_environment
+from tests.e2e.test_environment_sources import SCRIPT, write_requirements
 
 
 def trojan(folder: Path, version: str, mark: Path) -> Path:
-    """A wheel of uv whose program leaves a mark."""
+    """Write a uv wheel whose program leaves a marker file, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"uv-{version}-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
     info = f"uv-{version}.dist-info"
@@ -26,19 +26,19 @@ def trojan(folder: Path, version: str, mark: Path) -> Path:
     return path
 
 
-def test_a_project_does_not_choose_the_tools(user, tmp_path):
-    """Neither by its index, nor by the lock of an earlier run."""
-    root, mark = user.project("demo", say=SAY), tmp_path / "mark"
-    manage(root, "local")
-    with serving(tmp_path / "index") as index:
+def test_project_cannot_choose_build_tools(user, tmp_path):
+    """Neither the project's index nor the lock file of an earlier run can replace the tool."""
+    root, mark = user.project("demo", say=SCRIPT), tmp_path / "mark"
+    enable_managed_environment(root, "local")
+    with serve_index(tmp_path / "index") as index:
         bad = trojan(tmp_path / "index/main", metadata.version("uv"), mark)
         wheel(tmp_path / "index/main", "closed", "1.0", "the index")
-        ask(root, f"--index-url {index.url}/main/simple", "closed")
-        words = ("submit", "-c", "local", "say.py", "closed")
-        done = user.mlw(*words, cwd=root)
+        write_requirements(root, f"--index-url {index.url}/main/simple", "closed")
+        arguments = ("submit", "-c", "local", "say.py", "closed")
+        done = user.mlw(*arguments, cwd=root)
         assert not mark.exists(), "a program of the project's index was started"
         assert done.out == "closed from the index\n", done
-        assert not any("/uv/" in asked or "/uv-" in asked for asked in index.asked), "it was not even asked"
+        assert not any("/uv/" in path or "/uv-" in path for path in index.asked), "it was not even asked"
         entry = {"name": "uv", "version": metadata.version("uv"), "url": f"{index.url}/main/{bad.name}"}
         entry["sha256"] = hashlib.sha256(bad.read_bytes()).hexdigest()
         change_tools(user, entry)
@@ -51,7 +51,7 @@ def test_a_project_does_not_choose_the_tools(user, tmp_path):
 
 
 def change_tools(user, entry):
-    """As if another version of mlw, or somebody else, had written the lock of the run."""
+    """Replace the tools in the run's lock file, as another version of mlw or another program could."""
     changed = 0
     for path in user.home.parent.rglob("*.json"):
         text = path.read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""Scripts that know nothing of us: TensorBoard's files and what they print become metrics, here and elsewhere."""
+"""Scripts without mlworkbench: TensorBoard files and printed lines become metrics, locally and on targets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.elsewhere import Away
-from tests.e2e.test_docker_here import say
+from tests.e2e.remote_target import RemoteTarget
+from tests.e2e.test_docker_local import set_compute_key
 from tests.machines.network import wait_until
 from tests.supervisor.test_tracking import CRC, WRITER
 
@@ -27,28 +27,28 @@ for step in range(4):
 """
 
 
-def ask(root: Path, name: str, key: str, value: str) -> None:
-    """A line of a run configuration."""
+def set_runconfig_key(root: Path, name: str, key: str, value: str) -> None:
+    """Set a line of a run configuration."""
     path = root / "aml_config" / f"{name}.runconfig"
     path.write_text(re.sub(rf"(?m)^#? ?{key}:.*\n", "", path.read_text()) + f"\n{key}: {value}\n")
 
 
-class Here:
+class LocalTarget:
     """The laptop itself as a target."""
 
     def __init__(self, laptop, name: str) -> None:
         self.laptop, self.name = laptop, name
         self.project = laptop.project("demo")
 
-    def detach(self, *words: str) -> str:
-        done = self.mlw("submit", "-c", self.name, "--detach", *words)
+    def detach(self, *arguments: str) -> str:
+        done = self.mlw("submit", "-c", self.name, "--detach", *arguments)
         assert done.code == 0, done
         return done.run
 
-    def mlw(self, *words: str):
-        return self.laptop.mlw(*words, cwd=self.project)
+    def mlw(self, *arguments: str):
+        return self.laptop.mlw(*arguments, cwd=self.project)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         homes = [*(self.laptop.store / "homes").glob("*")] if self.name == "docker" else [self.laptop.home]
         for home in homes:
             (home / "go").touch()
@@ -57,20 +57,20 @@ class Here:
 @pytest.fixture(params=["local", "docker", "remote"])
 def target(request, laptop):
     if request.param == "remote":
-        return Away(laptop, request.getfixturevalue("machine")())
-    here = Here(laptop, request.param)
+        return RemoteTarget(laptop, request.getfixturevalue("machine")())
+    local = LocalTarget(laptop, request.param)
     if request.param == "docker":
         engine = request.getfixturevalue("engine")
-        laptop.uses(engine)
-        say(here.project, "baseDockerImage", engine.image)
-        say(here.project, "userManagedEnvironment", "true")
-    return here
+        laptop.use_engine(engine)
+        set_compute_key(local.project, "baseDockerImage", engine.image)
+        set_compute_key(local.project, "userManagedEnvironment", "true")
+    return local
 
 
-def test_metrics_are_seen_while_the_script_runs_and_all_of_them_afterwards(target):
+def test_metrics_are_available_during_and_after_run(target):
     for name, text in {"train.py": TRAINS, "writer.py": WRITER, "crc.py": CRC}.items():
         (target.project / name).write_text(text)
-    ask(target.project, target.name, "MetricsFromLog", "true")
+    set_runconfig_key(target.project, target.name, "MetricsFromLog", "true")
     run = target.detach("train.py")
     info = target.laptop.info
 
@@ -80,7 +80,7 @@ def test_metrics_are_seen_while_the_script_runs_and_all_of_them_afterwards(targe
 
     wait_until(live, "metrics while it runs", 60)
     assert info(run)["status"] == "Running"
-    target.let_go()
+    target.release()
     assert target.mlw("logs", "-f", run).code == 0
     shown = info(run)
     assert shown["status"] == "Completed"
@@ -92,21 +92,21 @@ def test_metrics_are_seen_while_the_script_runs_and_all_of_them_afterwards(targe
 LOGS = "import mlworkbench\nmlworkbench.log('loss', 1)\nmlworkbench.set_tag('x')\nprint('accuracy: 0.5')\n"
 
 
-def test_a_line_is_no_metric_unless_asked_for(user):
+def test_printed_lines_become_metrics_only_on_request(user):
     root = user.project("demo", train=LOGS)
     done = user.mlw("submit", "-c", "local", "train.py", cwd=root)
     assert done.code == 0, done
     shown = user.info(done.run)
     assert shown["loss"] == 1 and "accuracy" not in shown
-    ask(root, "local", "MetricsFromLog", "true")
+    set_runconfig_key(root, "local", "MetricsFromLog", "true")
     done = user.mlw("submit", "-c", "local", "train.py", cwd=root)
     assert user.info(done.run)["accuracy"] == 0.5
 
 
-def test_an_untracked_run_records_nothing(user):
+def test_untracked_run_records_nothing(user):
     root = user.project("demo", train=LOGS + "import os\nprint(os.environ.get('MLFLOW_TRACKING_URI'))\n")
-    ask(root, "local", "TrackedRun", "false")
-    ask(root, "local", "MetricsFromLog", "true")
+    set_runconfig_key(root, "local", "TrackedRun", "false")
+    set_runconfig_key(root, "local", "MetricsFromLog", "true")
     done = user.mlw("submit", "-c", "local", "train.py", cwd=root)
     assert done.code == 0, done
     assert done.out == "accuracy: 0.5\nNone\n"
@@ -115,15 +115,15 @@ def test_an_untracked_run_records_nothing(user):
     assert list((user.folder(done.run) / "metrics").iterdir()) == []
 
 
-def test_a_wrong_value_is_told(user):
+def test_invalid_tracking_value_is_reported(user):
     root = user.project("demo", train=LOGS)
-    ask(root, "local", "MetricsFromLog", "perhaps")
+    set_runconfig_key(root, "local", "MetricsFromLog", "perhaps")
     done = user.mlw("submit", "-c", "local", "train.py", cwd=root)
     assert done.code != 0 and "MetricsFromLog" in done.err, done
 
 
-def test_curves_are_kept_while_somebody_follows(user):
-    """The script waits until they are: what was measured long ago need not be read when somebody looks."""
+def test_metrics_are_indexed_while_run_is_followed(user):
+    """The script logs until ``series.db`` exists, so the follower must create this index while the run is active."""
     script = """
 import os, time, mlworkbench
 kept, until = os.path.join(os.environ["MLW_RUN_FOLDER"], "series.db"), time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""The HTTP API: documented as it is, and proof against whatever is sent to it."""
+"""The HTTP API: the documentation matches, and malformed requests do no harm."""
 
 from __future__ import annotations
 
@@ -15,44 +15,46 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlworkbench.ui.answers.projects import key_of
+from mlworkbench.ui.queries.projects import key_of
 from tests.conftest import User, end_processes
-from tests.machines.browser import workbench
-from tests.machines.doors import Caller, openapi, program
+from tests.machines.browser import ui_server
 from tests.machines.payloads import PAYLOADS
+from tests.machines.ui_routes import HttpClient, api_client, openapi
 
 GUIDE = Path(__file__).parents[2] / "docs" / "api.md"
 BEGIN, END = "<!-- made from /api/openapi.json: MLW_GOLDEN=write pytest tests/e2e/test_ui_api.py -->", "<!-- end -->"
-# What would end the visit or take for ever: a run of each example, machines that are not there.
+# Routes that arbitrary requests would keep busy for too long, because they start processes or contact machines.
 COSTLY = ("/api/submit", "/api/prepare", "/api/targets/attach", "/api/targets/{name}/check", "/api/clean")
 COSTLY += ("/api/runs/{run}/diagnostics.zip",)
 
 
 def operations() -> list[tuple[str, str, dict[str, Any]]]:
     return [
-        (method.upper(), path, told) for path, methods in openapi()["paths"].items() for method, told in methods.items()
+        (method.upper(), path, operation)
+        for path, methods in openapi()["paths"].items()
+        for method, operation in methods.items()
     ]
 
 
 def table() -> str:
-    rows = [f"| `{method} {path}` | {told['summary']} |" for method, path, told in operations()]
+    rows = [f"| `{method} {path}` | {operation['summary']} |" for method, path, operation in operations()]
     return "\n".join(("| request | description |", "|---|---|", *rows))
 
 
-def test_every_route_is_described():
-    """For people in docs/api.md, for programs in openapi.json; every parameter of a query has bounds."""
+def test_every_route_is_documented():
+    """The API is documented in docs/api.md and openapi.json, and every query parameter is bounded."""
     text = GUIDE.read_text()
     before, _, rest = text.partition(BEGIN)
-    known, _, after = rest.partition(END)
+    documented, _, after = rest.partition(END)
     if os.environ.get("MLW_GOLDEN") == "write":
         GUIDE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}")
     else:
-        assert known.strip() == table(), "the API changed: MLW_GOLDEN=write brings docs/api.md up to date"
-    for method, path, told in operations():
-        assert told.get("summary") and told.get("tags"), (method, path)
-        for one in told.get("parameters", []):  # the gate bounds what stands in the path
-            assert one["in"] == "path" or _bounded(one["schema"]), (
-                f"{method} {path}: {one['name']} may be as long as it likes"
+        assert documented.strip() == table(), "the API changed: MLW_GOLDEN=write brings docs/api.md up to date"
+    for method, path, operation in operations():
+        assert operation.get("summary") and operation.get("tags"), (method, path)
+        for parameter in operation.get("parameters", []):  # the request policy bounds path parameters
+            assert parameter["in"] == "path" or _bounded(parameter["schema"]), (
+                f"{method} {path}: {parameter['name']} may be as long as it likes"
             )
 
 
@@ -60,7 +62,7 @@ def _bounded(schema: dict[str, Any]) -> bool:
     schema = openapi()["components"]["schemas"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     choices = schema.get("anyOf") or [schema]
     limits = {"string": ("maxLength", "pattern", "enum", "const"), "integer": ("maximum",), "array": ("maxItems",)}
-    return all(any(limit in one for limit in limits.get(one.get("type", ""), one)) for one in choices)
+    return all(any(limit in choice for limit in limits.get(choice.get("type", ""), choice)) for choice in choices)
 
 
 @pytest.fixture(scope="module")
@@ -72,45 +74,54 @@ def served(tmp_path_factory) -> Iterator[tuple[User, Any, Path, str]]:
             "demo", train="from mlworkbench import log\nfor n in range(9): log('loss', n)\nprint('hello')"
         )
         run = user.mlw("submit", "train.py", cwd=root).run
-        with workbench(user, root, place) as bench:
-            yield user, bench, root, run
+        with ui_server(user, root, place) as server:
+            yield user, server, root, run
     finally:
         end_processes(user.store)
 
 
 def examples(kind: str) -> list[str]:
-    """The blocks of the guide in this language."""
+    """Return the code blocks of the guide in this language."""
     return re.findall(rf"```{kind}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
 
 
-def test_the_examples_of_the_guide_work(served, tmp_path):
-    user, bench, root, run = served
+def test_examples_of_guide(served, tmp_path):
+    user, server, root, run = served
     assert len(examples("python")) == len(examples("bash")) == 1
     (tmp_path / "example.py").write_text(examples("python")[0])
     for command in (["python3", str(tmp_path / "example.py")], ["bash", "-euc", examples("bash")[0]]):
-        # A proxy that nobody is behind: whatever went through it would fail.
+        # An unreachable proxy: requests through it would fail.
         env = {**user.env, "http_proxy": "http://127.0.0.1:1", "no_proxy": ""}
         done = subprocess.run(command, env=env, cwd=root, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done
         assert run in done.stdout, done
 
 
-def test_what_is_asked_is_answered(served):
-    """The examples of a real run: each reading route answers, as its description says."""
-    user, bench, root, run = served
-    mine = program(bench, user.store)
-    known = {"run": run, "key": key_of(root), "name": "local", "project": key_of(root), "path": "train.py", "text": "o"}
-    told = {"/api/runs/{run}/series": "loss", "/api/runs/{run}/points": "loss"}
+def test_every_get_route_responds(served):
+    """With values of a real run, each GET route responds with 200 or with an error in the documented format."""
+    user, server, root, run = served
+    mine = api_client(server, user.store)
+    values = {
+        "run": run,
+        "key": key_of(root),
+        "name": "local",
+        "project": key_of(root),
+        "path": "train.py",
+        "text": "o",
+    }
+    metrics = {"/api/runs/{run}/series": "loss", "/api/runs/{run}/points": "loss"}
     answered = set()
     for method, path, operation in operations():
         if method != "GET" or path == "/api/operations/{name}":
             continue
-        given = {**known, **({"name": told[path]} if path in told else {})}
+        given = {**values, **({"name": metrics[path]} if path in metrics else {})}
         needed = [
-            one["name"] for one in operation.get("parameters", []) if one["in"] == "query" and one.get("required")
+            parameter["name"]
+            for parameter in operation.get("parameters", [])
+            if parameter["in"] == "query" and parameter.get("required")
         ]
         address = re.sub(r"{(\w+)}", lambda gap, given=given: quote(given[gap[1]]), path)
-        answer = mine.ask(method, f"{address}?{urlencode({name: given[name] for name in needed})}")
+        answer = mine.request(method, f"{address}?{urlencode({name: given[name] for name in needed})}")
         if answer.status == 200:
             answered.add(path)
         else:
@@ -132,16 +143,16 @@ def test_what_is_asked_is_answered(served):
 
 
 def _values(schema: dict[str, Any], depth: int = 0) -> st.SearchStrategy[Any]:
-    """Mostly what the schema asks for, sometimes anything."""
+    """Generate mostly valid values of the schema, sometimes arbitrary ones."""
     schema = openapi()["components"]["schemas"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     if "anyOf" in schema:
-        return st.one_of([_values(one, depth + 1) for one in schema["anyOf"]])
+        return st.one_of([_values(choice, depth + 1) for choice in schema["anyOf"]])
     if "enum" in schema:
         return st.sampled_from(schema["enum"]) | st.text(max_size=5)
     kind = schema.get("type")
     if kind == "object" and depth < 4:
         return st.fixed_dictionaries(
-            {name: _values(one, depth + 1) for name, one in schema.get("properties", {}).items()}
+            {name: _values(choice, depth + 1) for name, choice in schema.get("properties", {}).items()}
         )
     whole = st.integers(-(2**70), 2**70) | st.integers(-1, 100) | st.sampled_from([2**31, 2**63])
     plain: dict[Any, st.SearchStrategy[Any]] = {
@@ -164,28 +175,30 @@ _TEXTS = st.one_of(
 
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.data())
-def test_nothing_that_is_sent_breaks_it(served, data):
-    """No 500, no answer without our headers, whatever the parameters and the body are."""
-    user, bench, root, run = served
-    mine: Caller = program(bench, user.store)
-    method, path, told = data.draw(st.sampled_from([one for one in operations() if one[1] not in COSTLY]))
-    known = {"run": run, "key": key_of(root), "name": "local"}
+def test_arbitrary_requests_cause_no_server_error(served, data):
+    """No parameters or body cause an internal server error or a response without the nosniff header."""
+    user, server, root, run = served
+    mine: HttpClient = api_client(server, user.store)
+    method, path, operation = data.draw(st.sampled_from([one for one in operations() if one[1] not in COSTLY]))
+    values = {"run": run, "key": key_of(root), "name": "local"}
     keep = method != "DELETE" and data.draw(st.booleans())
     query: list[tuple[str, str]] = []
-    for one in told.get("parameters", []):
+    for one in operation.get("parameters", []):
         value = data.draw(_values(one["schema"]))
         if one["in"] == "path":
-            filled = known[one["name"]] if keep else str(value)
+            filled = values[one["name"]] if keep else str(value)
             path = path.replace(f"{{{one['name']}}}", quote(filled.encode("utf-8", "replace"), safe="") or "x")
         elif one.get("required") or data.draw(st.booleans()):
             for each in value if isinstance(value, list) else [value]:
                 query.append((one["name"], str(each).encode("utf-8", "replace").decode()))
     body = None
-    if "requestBody" in told:
-        schema = told["requestBody"]["content"]["application/json"]["schema"]
+    if "requestBody" in operation:
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
         sent = data.draw(_values(schema) | st.sampled_from([None, [], {}, "x", 1]))
         body = json.dumps(sent).encode()
-    answer = mine.ask(method, path + ("?" + urlencode(query) if query else ""), body, Content_Type="application/json")
+    answer = mine.request(
+        method, path + ("?" + urlencode(query) if query else ""), body, Content_Type="application/json"
+    )
     assert answer.status < 500 or answer.status == 502, (method, path, query, body, answer)
     assert answer.headers["x-content-type-options"] == "nosniff"
     if answer.status >= 400 and answer.headers["content-type"].startswith("application/json"):

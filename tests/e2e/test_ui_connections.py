@@ -1,4 +1,4 @@
-"""Other users of this machine and floods of connections, against a real `mlw ui`."""
+"""Other users of this machine and connection floods against a real `mlw ui`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import expect
 
-from mlworkbench.ui.answers.projects import key_of
-from tests.machines.browser import Looker, Workbench, chromium, workbench
-from tests.machines.doors import Caller, program, session, token_of
+from mlworkbench.ui.queries.projects import key_of
+from tests.machines.browser import BrowserSession, UiServer, chromium, ui_server
+from tests.machines.ui_routes import HttpClient, api_client, login_cookie, token_of
 
-ROOT, NOBODY = 0, 65534
+ROOT_USER, NOBODY_USER = 0, 65534
 PYTHON = "/usr/bin/python3"
 FLOOD = 1100
-DESCRIPTORS = 192  # of the server, so that a flood of 1,100 is many times too much
+DESCRIPTORS = 192  # limit of the server, far below a flood of 1,100 connections
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
-# Sends each request on a connection of its own and prints what comes back.
+# Sends each request over a separate connection and prints the responses.
 _REPLAY = """
 import json, socket, sys
 host, port, requests = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
@@ -56,8 +56,8 @@ sys.stdin.read()
 """
 
 
-def replay(bench: Workbench, user_id: int, host: str, requests: list[str]) -> list[str]:
-    port = bench.address.rpartition(":")[2]
+def replay(server: UiServer, user_id: int, host: str, requests: list[str]) -> list[str]:
+    port = server.address.rpartition(":")[2]
     done = subprocess.run(
         [PYTHON, "-I", "-c", _REPLAY, host, port, json.dumps(requests)],
         user=user_id, group=user_id, extra_groups=[], cwd="/", capture_output=True, text=True, check=True,
@@ -66,8 +66,8 @@ def replay(bench: Workbench, user_id: int, host: str, requests: list[str]) -> li
 
 
 @contextmanager
-def flood(bench: Workbench, user_id: int) -> Iterator[None]:
-    host, port = Caller(bench.address).place
+def flood(server: UiServer, user_id: int) -> Iterator[None]:
+    host, port = HttpClient(server.address).socket_address
     process = subprocess.Popen(
         [PYTHON, "-I", "-c", _HOLD, host, str(port), str(FLOOD)],
         user=user_id, group=user_id, extra_groups=[], cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -82,10 +82,10 @@ def flood(bench: Workbench, user_id: int) -> Iterator[None]:
         process.stdout.close()
 
 
-def test_another_user_cannot_replay_a_session_or_the_token(user, tmp_path):
-    """Over IPv4 and IPv6; a request that only acts and never reads its answer has no effect either."""
-    with workbench(user, user.home, tmp_path) as bench:
-        cookie, place = session(bench), bench.address.removeprefix("http://")
+def test_another_user_cannot_replay_session_or_token(user, tmp_path):
+    """Tested over IPv4 and IPv6. The server logs the other user's ID. `--any-local-user` lifts the restriction."""
+    with ui_server(user, user.home, tmp_path) as server:
+        cookie, place = login_cookie(server), server.address.removeprefix("http://")
         head = f"HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n"
         requests = [
             f"GET / {head}Cookie: {cookie}\r\n\r\n",
@@ -94,60 +94,60 @@ def test_another_user_cannot_replay_a_session_or_the_token(user, tmp_path):
             f"GET /login {head}\r\n",
         ]
         for host in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
-            statuses = [answer.split(" ")[1] for answer in replay(bench, ROOT, host, requests)]
+            statuses = [answer.split(" ")[1] for answer in replay(server, ROOT_USER, host, requests)]
             assert statuses == ["200", "200", "200", "401"], "the owner"
-            for answer in replay(bench, NOBODY, host, requests):
+            for answer in replay(server, NOBODY_USER, host, requests):
                 assert answer == "" or answer.startswith("HTTP/1.1 403 "), answer
                 assert "Workbench" not in answer and "set-cookie" not in answer.lower()
-        assert f"user ID {NOBODY}" in (user.store / "ui" / "server.log").read_text()
-    with workbench(user, user.home, tmp_path, "--any-local-user") as bench:
-        (answer,) = replay(bench, NOBODY, "127.0.0.1", [requests[3].replace(place, bench.address[7:])])
+        assert f"user ID {NOBODY_USER}" in (user.store / "ui" / "server.log").read_text()
+    with ui_server(user, user.home, tmp_path, "--any-local-user") as server:
+        (answer,) = replay(server, NOBODY_USER, "127.0.0.1", [requests[3].replace(place, server.address[7:])])
         assert answer.startswith("HTTP/1.1 401 ")
 
 
 @contextmanager
-def narrow_workbench(user, cwd, place) -> Iterator[Workbench]:
-    """`mlw ui` that may open few files."""
-    said = place / "narrow.txt"
-    with open(said, "wb") as file:
+def limited_ui_server(user, cwd, place) -> Iterator[UiServer]:
+    """Start `mlw ui` with a low limit of open files."""
+    output = place / "narrow.txt"
+    with open(output, "wb") as file:
         process = user.start(
             "ui", "--no-browser", "--any-local-user", cwd=cwd, stdout=file, stderr=file,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS)),
         )  # fmt: skip
     try:
-        yield Workbench(process, said)
+        yield UiServer(process, output)
     finally:
         process.terminate()
         process.wait(20)
 
 
-def must_serve_its_owner(bench: Workbench, user, looker: Looker, number: int) -> None:
-    """The terminal that was open before, a new page, the API, and a command that it starts."""
-    looker.page.keyboard.insert_text(f"echo answer=$(({number} * 1000))")
-    looker.page.keyboard.press("Enter")
-    expect(looker.page.locator(".xterm-rows")).to_contain_text(f"answer={number * 1000}")
-    tab = looker.tab()
-    assert tab.goto(f"{bench.address}/runs").status == 200
+def assert_owner_is_served(server: UiServer, user, ui: BrowserSession, number: int) -> None:
+    """The open terminal, a new page, the API, and a new operation still work."""
+    ui.page.keyboard.insert_text(f"echo answer=$(({number} * 1000))")
+    ui.page.keyboard.press("Enter")
+    expect(ui.page.locator(".xterm-rows")).to_contain_text(f"answer={number * 1000}")
+    tab = ui.new_tab()
+    assert tab.goto(f"{server.address}/runs").status == 200
     tab.close()
-    caller = program(bench, user.store)
-    (project,) = json.loads(caller.ask("GET", "/api/projects").body)
-    check = caller.ask("POST", f"/api/targets/local/check?project={project['key']}")  # a process of its own
+    client = api_client(server, user.store)
+    (project,) = json.loads(client.request("GET", "/api/projects").body)
+    check = client.request("POST", f"/api/targets/local/check?project={project['key']}")  # starts a process
     assert check.status == 200 and json.loads(check.body), check
 
 
-def test_a_flood_of_idle_connections_locks_nobody_out(user, tmp_path):
+def test_flood_of_idle_connections_does_not_block_owner(user, tmp_path):
     root = user.project()
     user.env["SHELL"] = "/bin/bash"
     (user.home / ".bashrc").write_text("PS1='ready> '\n")
-    with narrow_workbench(user, root, tmp_path) as bench, chromium() as browser:
-        looker = Looker(browser, bench)
-        page = looker.go(f"/p/{key_of(root)}/terminal")
+    with limited_ui_server(user, root, tmp_path) as server, chromium() as browser:
+        ui = BrowserSession(browser, server)
+        page = ui.go(f"/p/{key_of(root)}/terminal")
         expect(page.locator(".xterm-rows")).to_contain_text("ready>")
         page.locator(".xterm-screen").click()
-        for number, user_id in enumerate((NOBODY, ROOT), 1):
-            with flood(bench, user_id):
-                must_serve_its_owner(bench, user, looker, number)
-        assert bench.process.poll() is None
+        for number, user_id in enumerate((NOBODY_USER, ROOT_USER), 1):
+            with flood(server, user_id):
+                assert_owner_is_served(server, user, ui, number)
+        assert server.process.poll() is None
         log = (user.store / "ui" / "server.log").read_text()
-        assert "Too many open files" not in log + bench.words()
+        assert "Too many open files" not in log + server.output()
         assert len(log.splitlines()) < 20, log

@@ -1,4 +1,4 @@
-"""The files of a project in a real browser: edited, checked, saved, and never lost."""
+"""Project files in a real browser: edit, check, and save without losing changes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import expect
 
-from mlworkbench.ui.answers.projects import key_of
-from tests.machines.browser import Looker, chromium, looking, workbench
-from tests.machines.doors import free_port
+from mlworkbench.ui.queries.projects import key_of
+from tests.machines.browser import BrowserSession, browser_session, chromium, ui_server
 from tests.machines.network import wait_until
+from tests.machines.ui_routes import free_port
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -30,26 +30,26 @@ def editor(page):
     return page.locator(".cm-content")
 
 
-def opened(looker, key: str, path: str):
-    page = looker.go(f"/p/{key}/files?" + urlencode({"path": path}))
+def open_file(ui, key: str, path: str):
+    page = ui.go(f"/p/{key}/files?" + urlencode({"path": path}))
     expect(editor(page)).to_be_visible()
     return page
 
 
-def type_first(page, text: str) -> None:
+def insert_at_start(page, text: str) -> None:
     editor(page).click()
     page.keyboard.press("Control+Home")
     page.keyboard.insert_text(text)
 
 
-def test_what_is_typed_is_never_lost(user, tmp_path):
+def test_unsaved_changes_survive_reload_and_conflicts(user, tmp_path):
     root = user.project(train="print(1)\n", other="print(2)\n")
     script = root / "train.py"
     script.chmod(0o755)
     key = key_of(root)
-    with looking(user, root, tmp_path) as looker:
-        page = opened(looker, key, "train.py")
-        type_first(page, "# mine\n")
+    with browser_session(user, root, tmp_path) as ui:
+        page = open_file(ui, key, "train.py")
+        insert_at_start(page, "# mine\n")
         expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
 
         page.reload()
@@ -70,7 +70,7 @@ def test_what_is_typed_is_never_lost(user, tmp_path):
         script.write_text("print('from outside')\n")
         expect(editor(page)).to_contain_text("from outside")
 
-        type_first(page, "# typed\n")
+        insert_at_start(page, "# typed\n")
         script.write_text("print('again')\n")
         expect(page.get_by_text("was changed on disk.")).to_be_visible()
         page.keyboard.press("Control+s")
@@ -85,55 +85,55 @@ def test_what_is_typed_is_never_lost(user, tmp_path):
         wait_until(lambda: script.read_text() == "# typed\nprint('from outside')\n", "the file is overwritten")
         expect(page.get_by_text("was changed on disk")).to_have_count(0)
 
-        type_first(page, "# away\n")
+        insert_at_start(page, "# away\n")
         expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
         page.get_by_role("button", name="Discard").click()
         page.get_by_role("dialog").get_by_role("button", name="Discard").click()
         expect(page.get_by_text("Unsaved changes", exact=True)).to_have_count(0)
         expect(editor(page)).not_to_contain_text("# away")
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
-def test_what_was_typed_outlives_the_server(user, tmp_path):
-    """Also what was typed while it was away."""
+def test_unsaved_changes_survive_server_restart(user, tmp_path):
+    """Text typed while the server was away is kept, too."""
     root = user.project(train="print(1)\n")
     key, port = key_of(root), str(free_port())
     with chromium() as browser:
-        with workbench(user, root, tmp_path, "--port", port) as first:
-            looker = Looker(browser, first)
-            page = opened(looker, key, "train.py")
-            type_first(page, "# kept\n")
+        with ui_server(user, root, tmp_path, "--port", port) as first:
+            ui = BrowserSession(browser, first)
+            page = open_file(ui, key, "train.py")
+            insert_at_start(page, "# kept\n")
             expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
             first.stop()
-        type_first(page, "# away\n")
+        insert_at_start(page, "# away\n")
         page.wait_for_function("Object.values(sessionStorage).some(text => text.startsWith('# away'))")
-        with workbench(user, root, tmp_path, "--keep-address", "--port", port):
+        with ui_server(user, root, tmp_path, "--keep-address", "--port", port):
             page.reload()
             expect(editor(page)).to_contain_text("# away# kept")
             expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
             assert (root / "train.py").read_text() == "print(1)\n"
 
 
-def test_what_was_typed_in_a_file_that_is_gone(user, tmp_path):
-    """It holds no run up for ever: it is found again, and written anew or discarded."""
+def test_unsaved_changes_of_deleted_file(user, tmp_path):
+    """A draft does not block runs forever: the user can find it again, and save or discard it."""
     root = user.project(train="print('it ran')\n", other="print(2)\n")
     (root / "deep").mkdir()
     (root / "deep/lost.py").write_text("print(3)\n")
     key = key_of(root)
-    with looking(user, root, tmp_path) as looker:
+    with browser_session(user, root, tmp_path) as ui:
         for path in ("deep/lost.py", "other.py"):
-            page = opened(looker, key, path)
-            type_first(page, "# typed\n")
+            page = open_file(ui, key, path)
+            insert_at_start(page, "# typed\n")
             expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
         (root / "other.py").unlink()
         expect(page.get_by_text("other.py was deleted on disk.")).to_be_visible()
         (root / "deep/lost.py").unlink()
         (root / "deep").rmdir()
 
-        page = looker.go(f"/p/{key}")
+        page = ui.go(f"/p/{key}")
         page.get_by_role("button", name="Run", exact=True).click()
         expect(page.get_by_text("deep/lost.py was deleted on disk")).to_be_visible()
-        page = looker.go(f"/p/{key}/files")
+        page = ui.go(f"/p/{key}/files")
         unsaved = page.get_by_role("group", name="Unsaved files")
         unsaved.get_by_role("button", name="deep/lost.py").click()
         expect(page.get_by_text("deep/lost.py was deleted on disk.")).to_be_visible()
@@ -151,18 +151,18 @@ def test_what_was_typed_in_a_file_that_is_gone(user, tmp_path):
         expect(unsaved.get_by_role("button")).to_have_count(0)
         assert not (root / "other.py").exists()
 
-        page = looker.go(f"/p/{key}")
+        page = ui.go(f"/p/{key}")
         page.get_by_role("button", name="Run", exact=True).click()
         page.wait_for_url(re.compile("/runs/"), timeout=30_000)
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
-def test_config_files_are_checked_as_they_are_typed_and_have_forms(user, tmp_path):
+def test_config_files_are_validated_while_typing_and_have_forms(user, tmp_path):
     root = user.project()
     compute, runconfig = root / "aml_config/docker.compute", root / "aml_config/local.runconfig"
     before, key = runconfig.read_text(), key_of(root)
-    with looking(user, root, tmp_path) as looker:
-        page = opened(looker, key, "aml_config/docker.compute")
+    with browser_session(user, root, tmp_path) as ui:
+        page = open_file(ui, key, "aml_config/docker.compute")
         editor(page).click()
         page.keyboard.press("Control+a")
         page.keyboard.insert_text("type: docker\nnvidiaDoker: true\n")
@@ -174,7 +174,7 @@ def test_config_files_are_checked_as_they_are_typed_and_have_forms(user, tmp_pat
         page.keyboard.insert_text("type: docker\nnvidiaDocker: true\n")
         expect(page.get_by_role("button", name="line 2")).to_have_count(0)
 
-        page = opened(looker, key, "aml_config/local.runconfig")
+        page = open_file(ui, key, "aml_config/local.runconfig")
         form = page.get_by_role("region", name="Form")
         form.get_by_label("Gpus").fill("2")
         expect(page.locator(".cm-line", has_text="Gpus: 2")).to_have_count(1)
@@ -193,10 +193,10 @@ def test_config_files_are_checked_as_they_are_typed_and_have_forms(user, tmp_pat
         page.keyboard.press("Control+a")
         page.keyboard.insert_text("Target:local\n")
         expect(form.get_by_text("Fix the errors in the text")).to_be_visible()
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
-def test_kinds_of_files(user, tmp_path):
+def test_file_types(user, tmp_path):
     root = user.project()
     key = key_of(root)
     (root / "dot.png").write_bytes(PIXEL)
@@ -205,8 +205,8 @@ def test_kinds_of_files(user, tmp_path):
     (root / "<img src=x onerror=alert(1)>.txt").write_text("<script>alert(2)</script>\n")
     (root / "windows.txt").write_bytes(b"one\r\ntwo\r\n")
     os.symlink("/etc", root / "out")
-    with looking(user, root, tmp_path) as looker:
-        page = looker.go(f"/p/{key}/files")
+    with browser_session(user, root, tmp_path) as ui:
+        page = ui.go(f"/p/{key}/files")
         page.get_by_role("treeitem", name="dot.png").click()
         expect(page.get_by_role("img", name="dot.png")).to_be_visible()
         page.wait_for_function("document.querySelector('.mlw-picture').naturalWidth === 1")
@@ -221,20 +221,20 @@ def test_kinds_of_files(user, tmp_path):
 
         page.get_by_role("treeitem", name="windows.txt").click()
         expect(editor(page)).to_contain_text("two")
-        type_first(page, "zero\n")
+        insert_at_start(page, "zero\n")
         page.get_by_role("button", name="Save").click()
         wait_until(lambda: (root / "windows.txt").read_bytes() == b"zero\r\none\r\ntwo\r\n", "saved with its line ends")
 
-        page = looker.go(f"/p/{key}/files?" + urlencode({"path": "../../etc/passwd"}))
+        page = ui.go(f"/p/{key}/files?" + urlencode({"path": "../../etc/passwd"}))
         expect(page.get_by_text("the name leads outside the folder")).to_be_visible()
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
-def test_the_tree(user, tmp_path):
+def test_file_tree(user, tmp_path):
     root = user.project()
     key = key_of(root)
-    with looking(user, root, tmp_path) as looker:
-        page = looker.go(f"/p/{key}/files")
+    with browser_session(user, root, tmp_path) as ui:
+        page = ui.go(f"/p/{key}/files")
         (root / "aml_config" / "gpu.compute").write_text("type: local\n")
         page.get_by_role("treeitem", name="aml_config").click()
         page.get_by_role("button", name="Refresh").click()
@@ -265,30 +265,30 @@ def test_the_tree(user, tmp_path):
         page.get_by_role("button", name="Delete").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         wait_until(lambda: not (root / "src/newer.py").exists(), "the file is deleted")
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
-def test_the_api_stays_in_the_project(user, tmp_path):
+def test_files_api_is_limited_to_project(user, tmp_path):
     root = user.project()
     key = key_of(root)
     (user.home / "secret.txt").write_text("s3cret")
     os.symlink(user.home, root / "up")
     os.symlink(user.home / "secret.txt", root / "leak.txt")
-    with workbench(user, root, tmp_path) as bench:
+    with ui_server(user, root, tmp_path) as server:
         token = json.loads((user.store / "ui/server.json").read_text())["token"]
 
-        def ask(method: str, path: str, body: object = None) -> tuple[int, str]:
-            host, _, port = bench.numeric.removeprefix("http://").rpartition(":")
-            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Origin": bench.numeric}
+        def request(method: str, path: str, body: object = None) -> tuple[int, str]:
+            host, _, port = server.numeric.removeprefix("http://").rpartition(":")
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Origin": server.numeric}
             with closing(http.client.HTTPConnection(host, int(port), timeout=20)) as connection:
                 connection.request(method, path, json.dumps(body) if body is not None else None, headers)
                 answer = connection.getresponse()
                 return answer.status, answer.read().decode()
 
         base = f"/api/projects/{key}"
-        assert [one["name"] for one in json.loads(ask("GET", "/api/projects")[1])] == ["demo"]
-        shown = json.loads(ask("GET", base)[1])
-        assert [one["name"] for one in shown["targets"]] == ["docker", "local"]
+        assert [row["name"] for row in json.loads(request("GET", "/api/projects")[1])] == ["demo"]
+        shown = json.loads(request("GET", base)[1])
+        assert [row["name"] for row in shown["targets"]] == ["docker", "local"]
         for path in (
             "../secret.txt",
             "up/secret.txt",
@@ -298,18 +298,18 @@ def test_the_api_stays_in_the_project(user, tmp_path):
             "a\0b",
         ):
             for way in ("file", "picture"):
-                status, text = ask("GET", f"{base}/{way}?" + urlencode({"path": path}))
+                status, text = request("GET", f"{base}/{way}?" + urlencode({"path": path}))
                 assert status in (400, 422) and "s3cret" not in text and "root:" not in text, (path, text)
-            assert ask("PUT", f"{base}/file", {"path": path, "text": "x"})[0] in (400, 422)
-            assert ask("POST", f"{base}/files/rename", {"path": "train.py", "to": path})[0] in (400, 422)
-            gone = ask("DELETE", f"{base}/files?" + urlencode({"path": path}))[0]
+            assert request("PUT", f"{base}/file", {"path": path, "text": "x"})[0] in (400, 422)
+            assert request("POST", f"{base}/files/rename", {"path": "train.py", "to": path})[0] in (400, 422)
+            gone = request("DELETE", f"{base}/files?" + urlencode({"path": path}))[0]
             assert gone == 200 if path == "leak.txt" else gone in (400, 422), "a link goes as a link"
         assert (user.home / "secret.txt").read_text() == "s3cret" and (root / "train.py").exists()
-        assert ask("DELETE", f"{base}/files?path=aml_config")[0] == 400
-        read = json.loads(ask("GET", f"{base}/file?path=train.py")[1])
-        assert ask("PUT", f"{base}/file", {"path": "train.py", "text": "a", "base": "0" * 64})[0] == 409
-        assert ask("PUT", f"{base}/file", {"path": "train.py", "text": "a\n", "base": read["digest"]})[0] == 200
+        assert request("DELETE", f"{base}/files?path=aml_config")[0] == 400
+        read = json.loads(request("GET", f"{base}/file?path=train.py")[1])
+        assert request("PUT", f"{base}/file", {"path": "train.py", "text": "a", "base": "0" * 64})[0] == 409
+        assert request("PUT", f"{base}/file", {"path": "train.py", "text": "a\n", "base": read["digest"]})[0] == 200
         assert (root / "train.py").read_text() == "a\n"
         wrong = {"path": "aml_config/x.compute", "text": "type: lokal\n"}
-        found = json.loads(ask("POST", f"{base}/file/check", wrong)[1])
-        assert found[0]["line"] == 1 and "lokal" in found[0]["message"] and "/tmp" not in found[0]["message"]
+        findings = json.loads(request("POST", f"{base}/file/check", wrong)[1])
+        assert findings[0]["line"] == 1 and "lokal" in findings[0]["message"] and "/tmp" not in findings[0]["message"]

@@ -1,4 +1,4 @@
-"""The walk of the original's GPU article, clicked through in a real browser against a real machine with Docker."""
+"""The steps of the original's GPU article in a real browser, with a real machine and Docker."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.e2e.test_article import PASSWORD, canaries
-from tests.machines.browser import looking
+from tests.e2e.test_gpu_article import PASSWORD, files_with_password
+from tests.machines.browser import browser_session
 from tests.machines.channel import depend
 
 pytestmark = pytest.mark.installed
@@ -40,7 +40,7 @@ print("done")
 
 
 def shot(page: Any, name: str) -> None:
-    """For whoever wants to see it: SHOTS=/some/folder."""
+    """Save a screenshot if SHOTS=/some/folder is set."""
     if os.environ.get("SHOTS"):
         page.wait_for_timeout(600)
         page.screenshot(path=f"{os.environ['SHOTS']}/{name}.png")
@@ -53,9 +53,9 @@ def create(page: Any, home: Path) -> Path:
     shot(page, "create")
     dialog.get_by_role("button", name="Create", exact=True).click()
     expect(page.get_by_role("heading", name="mnist").first).to_be_visible(timeout=20_000)
-    found = [path.parent for path in home.rglob("aml_config") if path.parent.name == "mnist"]
-    assert len(found) == 1
-    return found[0]
+    projects = [path.parent for path in home.rglob("aml_config") if path.parent.name == "mnist"]
+    assert len(projects) == 1
+    return projects[0]
 
 
 def attach(page: Any, host: Any) -> None:
@@ -67,7 +67,7 @@ def attach(page: Any, host: Any) -> None:
     dialog.get_by_label("User").fill(host.user)
     dialog.get_by_label("Password", exact=True).fill(PASSWORD)
     dialog.get_by_role("button", name="Attach", exact=True).click()
-    expect(dialog.get_by_text(host.host_key_fingerprint)).to_be_visible(timeout=30_000)
+    expect(dialog.get_by_text(host.host_key_fingerprint, exact=True)).to_be_visible(timeout=30_000)
     shot(page, "fingerprint")
     dialog.get_by_role("button", name="Trust key").click()
     expect(dialog.get_by_text(re.compile("my_dsvm is attached"))).to_be_visible(timeout=60_000)
@@ -77,7 +77,7 @@ def attach(page: Any, host: Any) -> None:
 
 
 def write_file(page: Any, name: str, text: str) -> None:
-    """Open it in the tree, change its text in the editor, save it."""
+    """Open a file in the tree, edit its text, and save it."""
     page.get_by_role("treeitem", name=name).last.click()
     content = page.locator(".cm-content")
     expect(page.locator(".mlw-pane-path")).to_contain_text(name)
@@ -85,7 +85,7 @@ def write_file(page: Any, name: str, text: str) -> None:
     page.keyboard.press("Control+a")
     page.keyboard.insert_text(text)
     unsaved = page.get_by_text("Unsaved changes", exact=True)
-    expect(unsaved).to_be_visible()  # else it may be hidden because it has not appeared yet
+    expect(unsaved).to_be_visible()  # otherwise it may be hidden because it has not appeared yet
     page.keyboard.press("Control+s")
     expect(unsaved).to_be_hidden()
 
@@ -121,7 +121,7 @@ def edit(page: Any, project: Path, image: str) -> None:
 
 
 def watch(page: Any, host: Any) -> None:
-    """While it runs, and to its end."""
+    """Check the run page while the run is active, and at its end."""
     page.get_by_role("tab", name="Log").click()
     expect(page.get_by_text("step 10", exact=True)).to_be_visible(timeout=180_000)
     expect(page.get_by_text("Running").first).to_be_visible()
@@ -131,7 +131,7 @@ def watch(page: Any, host: Any) -> None:
     share = next(path for path in (host.home / ".mlw" / "share").glob("*"))
     (share / "go").touch()
     expect(page.get_by_text("Completed").first).to_be_visible(timeout=60_000)
-    expect(page.get_by_text("30 points")).to_be_visible()  # and nothing of the end is missing
+    expect(page.get_by_text("30 points")).to_be_visible()  # all points are shown, too
     shot(page, "ended")
     page.get_by_role("tab", name="Images").click()
     expect(page.get_by_role("img", name=re.compile("loss.svg"))).to_be_visible()
@@ -147,10 +147,10 @@ def restore(page: Any, place: Path) -> None:
     assert (place / "train.py").read_text() == TRAIN
 
 
-def test_the_walk_of_the_article_in_the_browser(laptop, machine, engine, channel, tmp_path):
+def test_gpu_article_in_browser(laptop, machine, engine, channel, tmp_path):
     host = machine(password=PASSWORD, docker="yes")
-    with looking(laptop, laptop.home, tmp_path) as looker:
-        page = looker.page
+    with browser_session(laptop, laptop.home, tmp_path) as ui:
+        page = ui.page
         page.set_default_timeout(30_000)
         project = create(page, laptop.home)
         depend(project, channel, "six==1.16.0")
@@ -169,12 +169,12 @@ def test_the_walk_of_the_article_in_the_browser(laptop, machine, engine, channel
         second = run(page, "--lr 0.3")
         expect(page.get_by_text("Completed").first).to_be_visible(timeout=120_000)
 
-        page.goto(f"{looker.bench.address}/compare?runs={first},{second}")
+        page.goto(f"{ui.server.address}/compare?runs={first},{second}")
         expect(page.get_by_role("cell", name="0.3", exact=True).first).to_be_visible()
         expect(page.locator("canvas").first).to_be_visible()
         shot(page, "compare")
-        page.goto(f"{looker.bench.address}/runs/{first}")
+        page.goto(f"{ui.server.address}/runs/{first}")
         restore(page, tmp_path / "restored")
         assert PASSWORD not in page.content()
-        looker.must_be_content()
-    assert canaries(laptop.home, laptop.store) == []
+        ui.assert_no_errors()
+    assert files_with_password(laptop.home, laptop.store) == []

@@ -1,4 +1,4 @@
-"""Projects in a real browser: created, opened, adopted, run, forgotten; their readme is a stranger's text."""
+"""Projects in a real browser: create, open, adopt, run, and forget; readmes are untrusted text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import expect
 
-from mlworkbench.ui.answers.projects import key_of
-from tests.machines.browser import looking
+from mlworkbench.ui.queries.projects import key_of
+from tests.machines.browser import browser_session
 from tests.machines.network import wait_until
 
 README = """# Title
@@ -38,7 +38,7 @@ PIXEL = bytes.fromhex(
 
 
 def create(page) -> None:
-    """From a sample, which is searched for."""
+    """Search the samples and create a project from one of them. An invalid name is rejected first."""
     page.get_by_role("button", name="Create project").click()
     dialog = page.get_by_role("dialog", name="Create project")
     expect(dialog.get_by_role("radio", name="default")).to_have_attribute("aria-checked", "true")
@@ -59,7 +59,7 @@ def create(page) -> None:
 
 
 def run_it(page) -> str:
-    """With arguments, first with a quote that is not closed."""
+    """Run a script with arguments and return the run ID. An unclosed quote is rejected first."""
     page.get_by_label("Script").fill("tell.py")
     page.get_by_role("option", name="tell.py").click()
     page.get_by_label("Arguments").fill("--text 'not closed")
@@ -77,10 +77,10 @@ def run_it(page) -> str:
     return run
 
 
-def test_the_first_time(user, tmp_path):
-    """Nothing is there: create a project from a sample, run it with arguments, see the run."""
-    with looking(user, user.home, tmp_path) as looker:
-        page = looker.page
+def test_create_and_run_first_project(user, tmp_path):
+    """Create a project from a sample and run a script in it. The run includes unsaved changes from the editor."""
+    with browser_session(user, user.home, tmp_path) as ui:
+        page = ui.page
         expect(page.get_by_text("No projects yet")).to_be_visible()
         create(page)
         dashboard = page.url
@@ -102,18 +102,18 @@ def test_the_first_time(user, tmp_path):
         expect(page.get_by_role("link", name="--first one")).to_be_visible()
         expect(page.get_by_text("Completed")).to_be_visible()
         expect(page.get_by_label("Arguments")).to_have_value("--text 'two words' --name x")
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
-def test_open_adopt_forget(user, tmp_path):
-    known = user.project("known")
-    assert user.mlw("submit", "train.py", cwd=known).code == 0
+def test_open_adopt_and_forget_project(user, tmp_path):
+    listed = user.project("known")
+    assert user.mlw("submit", "train.py", cwd=listed).code == 0
     code = user.home / "code"
     code.mkdir()
     (code / "a.py").write_text("print(1)\n")
     gone = user.project("gone")
-    with looking(user, gone, tmp_path) as looker:
-        page = looker.page
+    with browser_session(user, gone, tmp_path) as ui:
+        page = ui.page
         expect(page.get_by_role("link", name="known", exact=True)).to_be_visible()
         expect(page.get_by_text("Completed")).to_be_visible()
         shutil.rmtree(gone)
@@ -126,7 +126,7 @@ def test_open_adopt_forget(user, tmp_path):
         dialog = page.get_by_role("dialog", name="Open folder")
         field = dialog.get_by_label("Folder on this machine")
         field.fill(f"{user.home}/co")
-        expect(dialog.get_by_role("button", name="known")).to_have_count(0)  # the list is the one for what was typed
+        expect(dialog.get_by_role("button", name="known")).to_have_count(0)  # does not match the typed text
         dialog.get_by_role("button", name="code").click()
         expect(field).to_have_value(f"{code}/")
         expect(dialog.get_by_text("is not a project yet")).to_be_visible()
@@ -141,38 +141,38 @@ def test_open_adopt_forget(user, tmp_path):
         expect(page.get_by_role("heading", name="code", level=1)).to_be_visible()
         assert (code / "aml_config").is_dir() and (code / "a.py").read_text() == "print(1)\n"
 
-        page = looker.go("/")
+        page = ui.go("/")
         page.get_by_role("button", name="Remove known from the list").click()
         expect(page.get_by_role("link", name="known", exact=True)).to_have_count(0)
         page.reload()
         expect(page.get_by_role("link", name="code", exact=True)).to_be_visible()
         expect(page.get_by_role("link", name="known", exact=True)).to_have_count(0)
-        assert known.is_dir()
-        page = looker.go("/p/0123456789ab")
+        assert listed.is_dir()
+        page = ui.go("/p/0123456789ab")
         expect(page.get_by_text("unknown project")).to_be_visible()
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
-def test_the_readme_does_nothing(user, tmp_path):
+def test_readme_runs_no_code(user, tmp_path):
     root = user.project()
     (root / "readme.md").write_text(README)
     (root / "dot.png").write_bytes(PIXEL)
     (root / "aml_config/local.compute").write_text("type: lokal\n")
     key = key_of(root)
-    with looking(user, root, tmp_path) as looker:
-        page = looker.go(f"/p/{key}")
+    with browser_session(user, root, tmp_path) as ui:
+        page = ui.go(f"/p/{key}")
         readme = page.locator(".mlw-readme")
         expect(
             readme.get_by_text('<script>window.hit = 1</script><img src=x onerror="window.hit = 2">')
         ).to_be_visible()
-        links = {one.inner_text(): one.get_attribute("href") for one in readme.get_by_role("link").all()}
+        links = {link.inner_text(): link.get_attribute("href") for link in readme.get_by_role("link").all()}
         inside = f"/p/{key}/files?path="
         assert links == {
             "link": f"{inside}src%2Fmodel.py",
             "f": "https://example.org/page",
             "[image: theirs]": "http://evil.example/x.png",
         }
-        pictures = [one.get_attribute("src") for one in readme.locator("img").all()]
+        pictures = [link.get_attribute("src") for link in readme.locator("img").all()]
         assert pictures == [f"/api/projects/{key}/picture?path=dot.png"]
         page.wait_for_function("document.querySelector('.mlw-readme img').naturalWidth === 1")
         expect(readme.get_by_text('print("<b>hello</b>")')).to_be_visible()
@@ -183,4 +183,4 @@ def test_the_readme_does_nothing(user, tmp_path):
         problem.click(timeout=20_000)
         page.wait_for_url(re.compile("line=1"))
         expect(page.locator(".mlw-line-error")).to_have_text("type: lokal")
-        looker.must_be_content()
+        ui.assert_no_errors()

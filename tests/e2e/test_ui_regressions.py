@@ -1,4 +1,4 @@
-"""What somebody stumbled over on a first walk through the pages."""
+"""Regression tests for bugs that were found in a first walkthrough of the UI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.machines.browser import looking
+from tests.machines.browser import browser_session
 
 TRAIN = r"""
 import os, sys
@@ -34,32 +34,32 @@ while not os.path.exists(os.environ["GO"]):
 """
 
 
-def test_what_a_first_walk_found(user, tmp_path):
+def test_first_tour_regressions(user, tmp_path):
     root = user.project("demo", train=TRAIN, wait=WAITING)
-    words = ("experiment", "submit", "-c", "local")
-    run = user.mlw(*words, "train.py", "--note", "long " * 40, cwd=root).run
-    going = user.mlw(*words, "--detach", f"--env=GO={tmp_path / 'go'}", "wait.py", cwd=root).run
-    with looking(user, root, tmp_path) as looker:
-        see_dashboard(looker, run, going)
-        see_jobs(looker, going)
+    arguments = ("experiment", "submit", "-c", "local")
+    run = user.mlw(*arguments, "train.py", "--note", "long " * 40, cwd=root).run
+    going = user.mlw(*arguments, "--detach", f"--env=GO={tmp_path / 'go'}", "wait.py", cwd=root).run
+    with browser_session(user, root, tmp_path) as ui:
+        see_dashboard(ui, run, going)
+        see_jobs(ui, going)
         (tmp_path / "go").touch()
-        see_trouble(looker, root)
-        see_colours(looker, run)
-        fetch(looker, run)
-        restore(looker, run, root)
-        keep(looker, run)
-        looker.must_be_content()
+        see_error_notice(ui, root)
+        see_colors(ui, run)
+        fetch(ui, run)
+        restore(ui, run, root)
+        keep(ui, run)
+        ui.assert_no_errors()
 
 
-def dashboard(looker):
-    page = looker.go("/")
+def dashboard(ui):
+    page = ui.go("/")
     page.get_by_role("link", name="demo").first.click()
     expect(page.get_by_role("heading", name="Recent runs")).to_be_visible()
     return page
 
 
-def see_dashboard(looker, run: str, going: str) -> None:
-    page = dashboard(looker)
+def see_dashboard(ui, run: str, going: str) -> None:
+    page = dashboard(ui)
     table = page.locator(".mlw-recent")
     expect(table.get_by_role("row").nth(0)).to_contain_text("loss")
     expect(table.get_by_role("row", name=re.compile(run))).to_contain_text("0.25")
@@ -72,8 +72,8 @@ def see_dashboard(looker, run: str, going: str) -> None:
     )
 
 
-def see_jobs(looker, going: str) -> None:
-    page = looker.page
+def see_jobs(ui, going: str) -> None:
+    page = ui.page
     page.get_by_role("button", name="Jobs").click()
     pane = page.locator(".mlw-jobs")
     job = pane.locator(".mlw-job").filter(has=page.get_by_role("link", name=going))
@@ -83,13 +83,13 @@ def see_jobs(looker, going: str) -> None:
     expect(pane.get_by_text("Recently finished")).to_be_hidden()
 
 
-def see_trouble(looker, root: Path) -> None:
-    page = looker.page
+def see_error_notice(ui, root: Path) -> None:
+    page = ui.page
     page.get_by_label("Arguments").fill('"open')
     for _ in range(2):
         page.get_by_role("button", name="Run", exact=True).click()
     box = page.locator(".q-notification")
-    expect(box.locator(".q-notification__badge")).to_have_text("2")  # counted, not stacked
+    expect(box.locator(".q-notification__badge")).to_have_text("2")  # repeated notices are counted, not stacked
     expect(box).to_have_count(1)
     expect(box.locator(".q-notification__caption")).to_contain_text("Hint: quote values that contain spaces")
     box.get_by_role("button", name="Close").click()
@@ -105,20 +105,21 @@ def see_trouble(looker, root: Path) -> None:
     expect(dialog).to_have_count(0)
 
 
-def see_colours(looker, run: str) -> None:
-    page = looker.go(f"/runs/{run}?tab=log")
+def see_colors(ui, run: str) -> None:
+    page = ui.go(f"/runs/{run}?tab=log")
     line = page.locator(".mlw-log-line").first
     expect(line).to_contain_text("orange pale green none half")
-    colour = "box => getComputedStyle(box).color"
-    assert line.get_by_text("orange").evaluate(colour) == "rgb(153, 81, 0)"  # darker, so that it can be read
+    color = "box => getComputedStyle(box).color"
+    # Darker than the standard color 208, so that the text is readable.
+    assert line.get_by_text("orange").evaluate(color) == "rgb(153, 81, 0)"
     assert line.get_by_text("pale").evaluate("box => getComputedStyle(box).backgroundColor") == "rgb(255, 255, 0)"
-    assert line.get_by_text("pale").evaluate(colour) != "rgb(255, 255, 255)"
+    assert line.get_by_text("pale").evaluate(color) != "rgb(255, 255, 255)"
     for word in ("none", "half"):
         assert line.get_by_text(word).evaluate("box => box.getAttribute('style')") is None
 
 
-def fetch(looker, run: str) -> None:
-    page = looker.page
+def fetch(ui, run: str) -> None:
+    page = ui.page
     for item, name in (("Download outputs…", f"{run}-outputs.zip"), ("Diagnostics…", f"diagnostics-{run}.zip")):
         page.get_by_role("button", name="More").click()
         page.get_by_text(item).click()
@@ -127,16 +128,16 @@ def fetch(looker, run: str) -> None:
         assert begun.value.suggested_filename == name
         assert zipfile.ZipFile(begun.value.path()).testzip() is None
         expect(page.get_by_role("dialog")).to_have_count(0)
-    answer = looker.ask(f"/api/runs/{run}/outputs.zip")
+    answer = ui.request(f"/api/runs/{run}/outputs.zip")
     assert answer.headers["content-security-policy"].startswith("sandbox")
     assert answer.headers["content-disposition"].startswith("attachment")
-    found = zipfile.ZipFile(io.BytesIO(answer.body()))
-    assert found.read(f"{run}/plots/a.txt") == b"hello"
-    assert sorted(found.namelist()) == [f"{run}-left-out.txt", f"{run}/model.bin", f"{run}/plots/a.txt"]
+    archive = zipfile.ZipFile(io.BytesIO(answer.body()))
+    assert archive.read(f"{run}/plots/a.txt") == b"hello"
+    assert sorted(archive.namelist()) == [f"{run}-left-out.txt", f"{run}/model.bin", f"{run}/plots/a.txt"]
 
 
-def restore(looker, run: str, root: Path) -> None:
-    page = looker.page
+def restore(ui, run: str, root: Path) -> None:
+    page = ui.page
     page.get_by_role("button", name="Restore").click()
     field = page.get_by_role("textbox", name="New folder")
     place = Path(f"{root}-{run.removeprefix('demo-')}")
@@ -146,8 +147,8 @@ def restore(looker, run: str, root: Path) -> None:
     expect(page.get_by_text(str(place), exact=True)).to_be_visible()
 
 
-def keep(looker, run: str) -> None:
-    page = looker.go(f"/runs/{run}?tab=outputs&path=model.bin")
+def keep(ui, run: str) -> None:
+    page = ui.go(f"/runs/{run}?tab=outputs&path=model.bin")
     page.get_by_role("button", name="Save as asset").click()
     page.get_by_role("dialog").get_by_role("button", name="Save").click()
     expect(page.get_by_text("added assets/model.link to the project")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Runs in the browser: the grid, what is done to chosen runs, the jobs, and runs side by side."""
+"""Runs in the browser: the grid, actions on selected runs, the jobs pane, and comparison."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from mlworkbench.history import rows
-from mlworkbench.history.rows import Reading
+from mlworkbench.history.rows import ReadPosition
 from mlworkbench.history.store import History
 from mlworkbench.model import Run, Status
 from mlworkbench.paths import UserPaths
-from mlworkbench.ui.answers.projects import key_of
-from tests.machines.browser import looking, workbench
+from mlworkbench.ui.queries.projects import key_of
+from tests.machines.browser import browser_session, ui_server
 from tests.machines.network import wait_until
-from tests.unit.test_history_store import spec
+from tests.unit.history.test_store import spec
 
 TRAIN = """
 import argparse, base64, os, time
@@ -54,15 +54,15 @@ def demo(user):
 
 
 def seed(user, count: int) -> None:
-    """So many runs of another project that have ended, in the index only."""
+    """Add finished runs of another project to the index, without run folders."""
     history = History(UserPaths(user.store))
 
     def pour(connection: Any) -> None:
         for at in range(count):
-            one = replace(spec(at), project_name="<i>many</i>", id=f"many-{at:05}", key=f"many-{at}")
-            done = Run(one, status=Status.COMPLETED, started=2000.0, ended=2000.0 + at, metrics={"score": at})
-            rows.pour(connection, rows.encode(done, Reading(), {}))
-        rows.start_account(connection)
+            run = replace(spec(at), project_name="<i>many</i>", id=f"many-{at:05}", key=f"many-{at}")
+            done = Run(run, status=Status.COMPLETED, started=2000.0, ended=2000.0 + at, metrics={"score": at})
+            rows.bulk_insert(connection, rows.encode(done, ReadPosition(), {}))
+        rows.recount_account(connection)
 
     history._database.write(pour)
     history.close()
@@ -77,31 +77,31 @@ def choose(page, run: str) -> None:
 
 
 def shown(page) -> list[str]:
-    """The ids in the grid from above."""
-    found = page.locator(".ag-pinned-left-cols-container .ag-row")
-    placed = [(int(one.get_attribute("row-index")), one.get_attribute("row-id")) for one in found.all()]
+    """Return the run IDs in the grid from top to bottom."""
+    rows = page.locator(".ag-pinned-left-cols-container .ag-row")
+    placed = [(int(row.get_attribute("row-index")), row.get_attribute("row-id")) for row in rows.all()]
     return [name for _, name in sorted(placed) if name]
 
 
-def command(page, word: str):
-    return page.get_by_role("toolbar", name="Selected runs").get_by_role("button", name=word, exact=True)
+def command(page, name: str):
+    return page.get_by_role("toolbar", name="Selected runs").get_by_role("button", name=name, exact=True)
 
 
-def test_where_all_runs_are_archived_the_filter_shows_them(user, demo, tmp_path):
+def test_archived_filter_shows_archived_runs(user, demo, tmp_path):
     root, runs = demo
     assert user.mlw("history", "archive", *runs, cwd=root).code == 0
-    with looking(user, root, tmp_path) as looker:
-        page = looker.go("/runs")
+    with browser_session(user, root, tmp_path) as ui:
+        page = ui.go("/runs")
         page.get_by_role("checkbox", name="Archived").click()
         page.get_by_text("2 runs", exact=True).wait_for()
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
-def test_from_the_list_to_what_is_done_with_runs(user, demo, tmp_path):
+def test_filter_columns_and_actions_on_runs(user, demo, tmp_path):
     root, (first, second) = demo
     failed = user.mlw("submit", "-c", "local", "train.py", "--oops", cwd=root).run
-    with looking(user, root, tmp_path) as looker:
-        page = looker.go(f"/p/{key_of(root)}/runs")
+    with browser_session(user, root, tmp_path) as ui:
+        page = ui.go(f"/p/{key_of(root)}/runs")
         page.get_by_text("3 runs", exact=True).wait_for()
         assert shown(page) == [failed, second, first]
         row(page, failed).get_by_text("Failed (exit 2)").wait_for()
@@ -116,7 +116,7 @@ def test_from_the_list_to_what_is_done_with_runs(user, demo, tmp_path):
         _compare(page, first, second)
         _rerun(page, user, second)
         _sweep(page, user, root)
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
 def _narrow(page, failed: str, second: str) -> None:
@@ -137,7 +137,7 @@ def _narrow(page, failed: str, second: str) -> None:
     page.get_by_text("2 runs", exact=True).wait_for()
     page.get_by_text(re.compile("unknown metric")).wait_for(state="detached")
     assert page.locator(".mlw-grid[inert]").count() == 0
-    page.get_by_role("button", name=re.compile("^Failed")).wait_for(state="hidden")  # none of these did
+    page.get_by_role("button", name=re.compile("^Failed")).wait_for(state="hidden")  # none of these runs failed
     page.get_by_role("button", name="Completed 2").wait_for()
     page.get_by_label("Search", exact=True).fill("lr 0.1")
     page.get_by_text("1 run", exact=True).wait_for()
@@ -148,7 +148,7 @@ def _narrow(page, failed: str, second: str) -> None:
 
 
 def _columns(page, first: str, second: str) -> None:
-    row(page, first).get_by_text("0.333333").wait_for()  # metrics and parameters that differ, without being asked for
+    row(page, first).get_by_text("0.333333").wait_for()  # differing metrics and parameters are shown by default
     usual = ["Run ID", "Status", "Name", "lr", "loss", "Started", "Duration", "Script", "Target", "Arguments"]
     assert headers(page) == usual
     page.get_by_role("button", name="Columns").click()
@@ -166,7 +166,7 @@ def _columns(page, first: str, second: str) -> None:
 
 
 def headers(page) -> list[str]:
-    """From the left, as far as the grid has them."""
+    """Return the visible columns from left to right."""
     cells = page.locator(".ag-header-cell[col-id]:not([col-id^=ag-Grid])")
     placed = cells.evaluate_all("all => all.map(one => [Number(one.ariaColIndex), one.innerText.trim()])")
     return [name for _, name in sorted(placed)]
@@ -180,7 +180,7 @@ def _tag_and_archive(user, page, first: str) -> None:
     dialog.get_by_label("Add tags").fill("--remove=x")
     dialog.get_by_label("Add tags").press("Enter")
     dialog.get_by_label("Add tags").fill("draft")
-    dialog.get_by_role("button", name="Save").click(delay=300)  # a finger is slower than a script
+    dialog.get_by_role("button", name="Save").click(delay=300)  # a user holds the button down longer than a script
     wait_until(lambda: user.info(first)["tags"] == ["--remove=x", "draft"], "the tags, whatever they look like")
     page.get_by_text("1 selected").wait_for()
     command(page, "Archive").click()
@@ -211,8 +211,8 @@ def _delete(user, page, failed: str, root: Path) -> None:
 
 
 def _compare(page, first: str, second: str) -> None:
-    for one in (first, second):
-        choose(page, one)
+    for run in (first, second):
+        choose(page, run)
     page.get_by_text("2 selected").wait_for()
     command(page, "Compare").click()
     page.get_by_role("heading", name="Compare 2 runs").wait_for()
@@ -246,7 +246,7 @@ def _rerun(page, user, second: str) -> None:
 
 
 def _sweep(page, user, root: Path) -> None:
-    """A sweep leads to its runs; to compare it is to compare them; and all of it stays within the project."""
+    """A sweep links to its child runs, and Compare on a sweep compares them. The pages stay within the project."""
     assert user.mlw("submit", "-c", "local", "--sweep", "lr=0.3,0.4", "train.py", cwd=root).code == 0
     page.goto(page.url.partition("/runs/")[0] + f"/p/{key_of(root)}/runs")
     page.get_by_role("link", name="2 runs", exact=True).click()
@@ -266,12 +266,12 @@ def _sweep(page, user, root: Path) -> None:
     page.get_by_role("heading", name="Compare 2 runs").wait_for()
 
 
-def test_what_happens_elsewhere_is_seen_and_many_runs_stay_out_of_the_page(user, demo, tmp_path):
-    """A run of the command line appears, ends by the jobs pane; place and choice stay; by the keyboard, too."""
+def test_grid_updates_with_thousands_of_runs(user, demo, tmp_path):
+    """A run from the command line appears in the grid and is canceled in the jobs pane; the selection is kept."""
     root, (first, _) = demo
     seed(user, 2500)
-    with looking(user, root, tmp_path) as looker:
-        page = looker.go("/runs")
+    with browser_session(user, root, tmp_path) as ui:
+        page = ui.go("/runs")
         page.get_by_text("2,502 runs", exact=True).wait_for()
         going = user.mlw("submit", "-c", "local", "--detach", "train.py", "--lr", "1", "--wait", cwd=root).out.split()[
             0
@@ -287,7 +287,7 @@ def test_what_happens_elsewhere_is_seen_and_many_runs_stay_out_of_the_page(user,
         _by_keyboard(page, going)
         page.go_back()
         _far_down(page)
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
 def _by_keyboard(page, going: str) -> None:
@@ -316,68 +316,70 @@ def _far_down(page) -> None:
     page.get_by_text("0 selected").wait_for()
 
 
-def test_the_api_of_runs(user, demo, tmp_path):
-    """What other programs of the user ask; and that no text of theirs becomes an option of a command."""
+def test_runs_api(user, demo, tmp_path):
+    """Programs of the user call the API. Values in their requests never become command options."""
     root, (first, second) = demo
-    with looking(user, root, tmp_path) as looker:
-        ask = _asker(user, looker.bench.numeric)
-        found = ask("GET", "/runs/rows?column=metrics.loss&sort=metrics.loss&limit=1")
-        assert found["total"] == 2 and found["rows"][0]["id"] == first
-        assert found["rows"][0]["values"]["metrics.loss"] == pytest.approx(1 / 3)
-        assert ask("GET", "/runs/names") == {"metrics": ["loss"], "params": ["lr"]}
-        assert ask("GET", f"/runs/{first}")["params"] == {"lr": "0.5"}
-        assert ask("GET", "/runs/nobody", wanted=404)["error"].startswith("unknown run")
-        assert "expected" in ask("GET", "/runs/rows?where=x+%3C", wanted=400)["error"]
-        mistyped = ask("GET", "/runs/rows?where=los+%3C+3", wanted=404)
+    with browser_session(user, root, tmp_path) as ui:
+        request = _api_client(user, ui.server.numeric)
+        page = request("GET", "/runs/rows?column=metrics.loss&sort=metrics.loss&limit=1")
+        assert page["total"] == 2 and page["rows"][0]["id"] == first
+        assert page["rows"][0]["values"]["metrics.loss"] == pytest.approx(1 / 3)
+        assert request("GET", "/runs/names") == {"metrics": ["loss"], "params": ["lr"]}
+        assert request("GET", f"/runs/{first}")["params"] == {"lr": "0.5"}
+        assert request("GET", "/runs/nobody", expected=404)["error"].startswith("unknown run")
+        assert "expected" in request("GET", "/runs/rows?where=x+%3C", expected=400)["error"]
+        mistyped = request("GET", "/runs/rows?where=los+%3C+3", expected=404)
         assert "'los'" in mistyped["error"] and "loss" in mistyped["error"] and "'loss'" in mistyped["hint"]
-        assert ask("GET", "/runs/rows?where=loss+%3C+-3")["total"] == 0, "a right name that no run fits is no mistake"
-        ask("GET", "/runs/rows?limit=100000", wanted=422)
-        ask("PUT", f"/runs/{first}/name", {"name": "--clear"})
-        ask("PUT", f"/runs/{first}/note", {"note": "--clear\n<b>two lines</b>"})
-        ask("POST", "/runs/tags", {"runs": [first, second], "add": ["-x"]})
-        told = user.info(first)
-        assert (told["name"], told["tags"]) == ("--clear", ["-x"])
-        assert told["description"] == "--clear\n<b>two lines</b>"
-        ask("PUT", f"/runs/{first}/note", {"note": ""})
-        ask("PUT", f"/runs/{first}/name", {"name": None})
+        assert request("GET", "/runs/rows?where=loss+%3C+-3")["total"] == 0, (
+            "a right name that no run fits is no mistake"
+        )
+        request("GET", "/runs/rows?limit=100000", expected=422)
+        request("PUT", f"/runs/{first}/name", {"name": "--clear"})
+        request("PUT", f"/runs/{first}/note", {"note": "--clear\n<b>two lines</b>"})
+        request("POST", "/runs/tags", {"runs": [first, second], "add": ["-x"]})
+        info = user.info(first)
+        assert (info["name"], info["tags"]) == ("--clear", ["-x"])
+        assert info["description"] == "--clear\n<b>two lines</b>"
+        request("PUT", f"/runs/{first}/note", {"note": ""})
+        request("PUT", f"/runs/{first}/name", {"name": None})
         assert user.info(first)["name"] == "lr 0.5" and user.info(first)["description"] is None
-        ask("POST", "/runs/tags", {"runs": ["--help"], "add": ["x"]}, wanted=422)
-        ask("DELETE", "/runs/--yes", wanted=404)
-        ask("POST", "/runs/archive", {"runs": [first]})
-        assert ask("GET", "/runs/rows")["total"] == 1
-        ask("DELETE", f"/runs/{first}")
-        assert ask("GET", "/runs/rows?archived=true")["total"] == 1
-        looker.must_be_content()
+        request("POST", "/runs/tags", {"runs": ["--help"], "add": ["x"]}, expected=422)
+        request("DELETE", "/runs/--yes", expected=404)
+        request("POST", "/runs/archive", {"runs": [first]})
+        assert request("GET", "/runs/rows")["total"] == 1
+        request("DELETE", f"/runs/{first}")
+        assert request("GET", "/runs/rows?archived=true")["total"] == 1
+        ui.assert_no_errors()
 
 
-def _asker(user, address: str) -> Any:
+def _api_client(user, address: str) -> Any:
     host, _, port = address.removeprefix("http://").rpartition(":")
     token = json.loads((user.store / "ui" / "server.json").read_text())["token"]
 
-    def ask(method: str, path: str, body: Any = None, wanted: int = 200) -> Any:
+    def request(method: str, path: str, body: Any = None, expected: int = 200) -> Any:
         with closing(http.client.HTTPConnection(host, int(port), timeout=60)) as connection:
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
             connection.request(method, f"/api{path}", json.dumps(body) if body is not None else None, headers)
             answer = connection.getresponse()
-            told = json.loads(answer.read())
-            assert answer.status == wanted, (answer.status, told)
-            return told
+            result = json.loads(answer.read())
+            assert answer.status == expected, (answer.status, result)
+            return result
 
-    return ask
+    return request
 
 
-def test_a_program_sees_a_run_go_on_without_any_page(user, tmp_path):
+def test_api_follows_run_without_open_page(user, tmp_path):
     root = user.project(train="import time\nprint('begun', flush=True)\ntime.sleep(1)\nprint('done')\n")
-    with workbench(user, root, tmp_path) as bench:
+    with ui_server(user, root, tmp_path) as server:
         token = json.loads((user.store / "ui" / "server.json").read_text())["token"]
 
-        def ask(path: str, body: dict[str, Any] | None = None) -> Any:
+        def request(path: str, body: dict[str, Any] | None = None) -> Any:
             data = None if body is None else json.dumps(body).encode()
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-            with urllib.request.urlopen(urllib.request.Request(bench.numeric + path, data, headers)) as answer:
+            with urllib.request.urlopen(urllib.request.Request(server.numeric + path, data, headers)) as answer:
                 return json.load(answer)
 
-        project = ask("/api/projects")[0]["key"]
-        run = ask("/api/submit", {"project": project, "configuration": "local", "script": "train.py"})["run"]
-        wait_until(lambda: ask(f"/api/runs/{run}")["status"] == "Completed", "the end of the run")
-        wait_until(lambda: "done" in str(ask(f"/api/runs/{run}/log/lines?first=0&count=10")), "its log")
+        project = request("/api/projects")[0]["key"]
+        run = request("/api/submit", {"project": project, "configuration": "local", "script": "train.py"})["run"]
+        wait_until(lambda: request(f"/api/runs/{run}")["status"] == "Completed", "the end of the run")
+        wait_until(lambda: "done" in str(request(f"/api/runs/{run}/log/lines?first=0&count=10")), "its log")

@@ -1,4 +1,4 @@
-"""`mlw ui` against everybody who should not be in: on every way in that it has, whatever ways come later."""
+"""`mlw ui` rejects unauthorized access on every route, including routes added later."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ import pexpect
 import pytest
 import websockets
 
-from mlworkbench.ui.answers.projects import key_of
+from mlworkbench.ui.queries.projects import key_of
 from tests.conftest import MLW
-from tests.machines.browser import chromium, looking, workbench
-from tests.machines.doors import (
+from tests.machines.browser import browser_session, chromium, ui_server
+from tests.machines.network import wait_until
+from tests.machines.ui_routes import (
     CHANGING,
     METHODS,
     SOCKET,
-    Caller,
+    HttpClient,
     addresses,
+    api_client,
     free_port,
+    login_cookie,
     new_link,
     pages,
-    program,
     routes,
     secret_of,
-    session,
     token_of,
 )
-from tests.machines.network import wait_until
 
 OUT = (400, 401, 403, 414, 421)
 UPGRADE = {
@@ -50,73 +50,73 @@ UPGRADE = {
 
 
 @pytest.fixture
-def bench(user, tmp_path):
-    with workbench(user, user.home, tmp_path) as running:
+def server(user, tmp_path):
+    with ui_server(user, user.home, tmp_path) as running:
         yield running
 
 
-def must_be_hardened(answer, where: object) -> None:
+def assert_security_headers(answer, where: object) -> None:
     headers = answer.headers
     assert "frame-ancestors 'none'" in headers["content-security-policy"], where
     assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY", where
     assert headers["referrer-policy"] == "no-referrer" and "cache-control" in headers, where
     assert headers["cross-origin-resource-policy"] == "same-origin", where
     assert "server" not in headers and not any(name.startswith("access-control") for name in headers), where
-    assert answer.doubled == (), where
+    assert answer.duplicate_headers == (), where
 
 
-# -- every way in ------------------------------------------------------------------------------------------
+# -- all routes --------------------------------------------------------------------------------------------
 
 
-def test_every_way_in_is_closed(bench, user):
-    """All routes, files, sub-applications and sockets, by every method, with nothing to show or the wrong thing.
+def test_every_route_refuses_unauthorized_requests(server, user):
+    """All routes, files, sub-applications, and sockets refuse missing or wrong credentials.
 
-    Each way in meets each stranger and each method, and each method meets each stranger, but not all three together.
+    Each route is requested with every method and with every kind of credentials, but not with every combination.
     """
-    cookie = bench.port
-    caller = Caller(bench.address)
-    strangers: list[dict[str, str]] = [
+    cookie = server.port
+    client = HttpClient(server.address)
+    unauthorized: list[dict[str, str]] = [
         {},
-        {"Origin": bench.address, "Sec_Fetch_Site": "same-origin"},
-        {"Authorization": f"Bearer {token_of(user.store)[:-1]}", "Origin": bench.address},
-        {"Authorization": f"Basic {token_of(user.store)}", "Origin": bench.address},
-        {"Cookie": f"mlw_{cookie}={token_of(user.store)}", "Origin": bench.address},
-        {"Cookie": f"mlw_{cookie}=; mlw_{cookie}=x", "Origin": bench.address},
+        {"Origin": server.address, "Sec_Fetch_Site": "same-origin"},
+        {"Authorization": f"Bearer {token_of(user.store)[:-1]}", "Origin": server.address},
+        {"Authorization": f"Basic {token_of(user.store)}", "Origin": server.address},
+        {"Cookie": f"mlw_{cookie}={token_of(user.store)}", "Origin": server.address},
+        {"Cookie": f"mlw_{cookie}=; mlw_{cookie}=x", "Origin": server.address},
     ]
     tried = 0
     for row, path in enumerate(addresses()):
         for column, method in enumerate(METHODS):
-            given = strangers[(row + column) % len(strangers)]
-            answer = caller.ask(method, path, **given)
+            given = unauthorized[(row + column) % len(unauthorized)]
+            answer = client.request(method, path, **given)
             assert answer.status in (401, 403), (method, path, given, answer)
-            must_be_hardened(answer, (method, path))
+            assert_security_headers(answer, (method, path))
             assert b"ML Workbench" not in answer.body or path == "/login", (method, path)
             tried += 1
-        assert caller.ask(METHODS[row % len(METHODS)], path, Host="evil.example").status == 421
-        for given in strangers:
-            assert caller.ask("GET", path, **{**UPGRADE, **given}).status == 403, (path, given)
-    assert tried > 8 * 30 and len(METHODS) >= len(strangers)
+        assert client.request(METHODS[row % len(METHODS)], path, Host="evil.example").status == 421
+        for given in unauthorized:
+            assert client.request("GET", path, **{**UPGRADE, **given}).status == 403, (path, given)
+    assert tried > 8 * 30 and len(METHODS) >= len(unauthorized)
 
 
-def test_the_same_ways_are_open_to_their_user(bench, user):
-    """Else the test before would prove nothing. Nothing goes wrong inside, whatever is asked for."""
-    mine = program(bench, user.store)
+def test_every_route_accepts_its_user(server, user):
+    """The routes of the previous test accept the user's token, and no request causes an internal error."""
+    mine = api_client(server, user.store)
     opened = set()
     for path in addresses():
         for method in ("GET", "HEAD"):
-            answer = mine.ask(method, path)
+            answer = mine.request(method, path)
             assert answer.status not in (401, 403, 421) or path == "/login", (method, path, answer)
             assert answer.status < 500, (method, path, answer)
-            must_be_hardened(answer, (method, path))
+            assert_security_headers(answer, (method, path))
             if answer.status == 200:
                 opened.add(path)
     assert {"/", "/runs", "/static/mlw.css", "/api/openapi.json"} <= opened
-    assert mine.ask("GET", "/docs").status == mine.ask("GET", "/openapi.json").status == 404
-    assert mine.ask("GET", SOCKET + "websocket", **UPGRADE).status == 101
+    assert mine.request("GET", "/docs").status == mine.request("GET", "/openapi.json").status == 404
+    assert mine.request("GET", SOCKET + "websocket", **UPGRADE).status == 101
 
 
-def test_what_has_expired_opens_nothing(user, tmp_path):
-    """A session of seven days and a moment; one that ends while the server looks on; a link that was used."""
+def test_expired_sessions_and_links_are_refused(user, tmp_path):
+    """Sessions end after seven days, even while the server is running. Links and tokens cannot be reused."""
     folder = user.store / "ui"
     folder.mkdir(parents=True, mode=0o700)
     user.store.chmod(0o700)
@@ -124,26 +124,26 @@ def test_what_has_expired_opens_nothing(user, tmp_path):
     ages = {"old": week + 1, "aging": week - 10, "young": 60}
     kept = {sha256(f"mlw_{port}={name}".encode()).hexdigest(): time.time() - age for name, age in ages.items()}
     (folder / "sessions.json").write_text(json.dumps(kept))
-    with workbench(user, user.home, tmp_path, "--keep-address", "--port", port) as running:
-        caller = Caller(running.address)
+    with ui_server(user, user.home, tmp_path, "--keep-address", "--port", port) as running:
+        client = HttpClient(running.address)
 
         def opens(name: str) -> bool:
-            return caller.ask("GET", "/", Cookie=f"mlw_{running.port}={name}").status == 200
+            return client.request("GET", "/", Cookie=f"mlw_{running.port}={name}").status == 200
 
         assert opens("young") and not opens("old") and not opens("none")
         wait_until(lambda: not opens("aging"), "the end of a session")
         assert opens("young")
-        session(running)
-        assert caller.ask("GET", running.link.removeprefix(running.address)).status == 401
+        login_cookie(running)
+        assert client.request("GET", running.link.removeprefix(running.address)).status == 401
         before = token_of(user.store)
         port = running.port
-    with workbench(user, user.home, tmp_path, "--port", port) as again:
+    with ui_server(user, user.home, tmp_path, "--port", port) as again:
         for word in (before, ""):
-            answer = Caller(again.address).ask("POST", "/api/link", Authorization=f"Bearer {word}")
+            answer = HttpClient(again.address).request("POST", "/api/link", Authorization=f"Bearer {word}")
             assert answer.status in (401, 403), "the token of a server that has ended"
 
 
-# -- what no browser sends ---------------------------------------------------------------------------------
+# -- malformed requests and host names ---------------------------------------------------------------------
 
 ODD = (
     b"GET /static/../server.py HTTP/1.1", b"GET /static/%2e%2e/server.py HTTP/1.1",
@@ -172,26 +172,26 @@ def _statuses(data: bytes) -> list[int]:
     return [int(code) for code in re.findall(rb"HTTP/1\.[01] (\d{3})", data)]
 
 
-def test_odd_requests(bench, user):
-    caller = Caller(bench.address)
-    host = b"Host: %s\r\n" % bench.address.removeprefix("http://").encode()
-    cookie = b"Cookie: %s\r\n" % session(bench).encode()
+def test_malformed_and_smuggled_requests(server, user):
+    client = HttpClient(server.address)
+    host = b"Host: %s\r\n" % server.address.removeprefix("http://").encode()
+    cookie = b"Cookie: %s\r\n" % login_cookie(server).encode()
     for line in ODD:
-        said = caller.raw(line + b"\r\n" + host + b"Connection: close\r\n\r\n")
-        assert set(_statuses(said)) <= {*OUT, 505}, (line, said)
-        said = caller.raw(line + b"\r\n" + host + cookie + b"Connection: close\r\n\r\n")
-        assert max(_statuses(said), default=400) < 500 or b"505" in said, (line, said)
-        assert b"root:x:0" not in said and b"import annotations" not in said, (line, said)
+        response = client.raw(line + b"\r\n" + host + b"Connection: close\r\n\r\n")
+        assert set(_statuses(response)) <= {*OUT, 505}, (line, response)
+        response = client.raw(line + b"\r\n" + host + cookie + b"Connection: close\r\n\r\n")
+        assert max(_statuses(response), default=400) < 500 or b"505" in response, (line, response)
+        assert b"root:x:0" not in response and b"import annotations" not in response, (line, response)
     for text in SMUGGLED:
-        statuses = _statuses(caller.raw(text % host))
+        statuses = _statuses(client.raw(text % host))
         assert set(statuses) <= set(OUT), (text, statuses)
-    assert caller.ask("GET", "/").status == 401
+    assert client.request("GET", "/").status == 401
 
 
-def test_names_that_are_not_ours(bench, user):
-    """Before anything else is looked at, the cookie too; and no header talks the server into another name."""
-    caller, cookie, secret = Caller(bench.address), session(bench), secret_of(user.store)
-    name, port = caller.place
+def test_unknown_host_names_are_refused(server, user):
+    """The Host header is checked before the cookie, and no other header can override it."""
+    client, cookie, secret = HttpClient(server.address), login_cookie(server), secret_of(user.store)
+    name, port = client.socket_address
     for host in (
         "", "evil.example", f"evil.example:{port}", f"{name}", f"{name}:{port + 1}", f"{name}:{port}.evil.example",
         f"{name}:{port}/", f"{name}:{port}?x=", f"a@{name}:{port}", f"{name}:{port}#", f"a/?x={name}:{port}",
@@ -201,35 +201,37 @@ def test_names_that_are_not_ours(bench, user):
         f"{secret}.localhost.:{port}", f"{secret}:{port}", f"{secret}.localhost:{port}/", f"{secret}.localhost:x",
     ):  # fmt: skip
         for path in ("/", "/login", "/api/link", "/static/mlw.css", SOCKET + "polling"):
-            assert caller.ask("GET", path, Host=host, Cookie=cookie).status in (400, 421), (host, path)
+            assert client.request("GET", path, Host=host, Cookie=cookie).status in (400, 421), (host, path)
     for host in (f"{name}:{port}", f"localhost:{port}", f"LocalHost:{port}", f"[::1]:{port}"):
-        assert caller.ask("GET", "/", Host=host, Cookie=cookie).status == 401, "a session counts at the secret address"
-        assert caller.ask("GET", "/", Host=host, Authorization=f"Bearer {token_of(user.store)}").status == 200
+        assert client.request("GET", "/", Host=host, Cookie=cookie).status == 401, (
+            "a session counts at the secret address"
+        )
+        assert client.request("GET", "/", Host=host, Authorization=f"Bearer {token_of(user.store)}").status == 200
     for host in (f"{secret}.localhost:{port}", f"{secret.upper()}.LOCALHOST:{port}", f"{secret}.localhost:1"):
-        assert caller.ask("GET", "/", Host=host, Cookie=cookie).status == 200
+        assert client.request("GET", "/", Host=host, Cookie=cookie).status == 200
     for header in ("X_Forwarded_Host", "X_Forwarded_Prefix", "X_Original_URL", "X_Rewrite_URL", "Forwarded", "X_Host"):
-        answer = caller.ask("GET", "/", Cookie=cookie, **{header: "evil.example/x"})
+        answer = client.request("GET", "/", Cookie=cookie, **{header: "evil.example/x"})
         assert answer.status == 200 and b"evil.example" not in answer.body, header
     for header in ("X_HTTP_Method_Override", "X_Forwarded_For", "X_Original_URL"):
-        assert caller.ask("GET", "/", **{header: "/login"}).status == 401
+        assert client.request("GET", "/", **{header: "/login"}).status == 401
 
 
-def test_where_a_login_leads(bench, user):
+def test_login_redirects_stay_on_the_server(server, user):
     for target in (
         "//evil.example", "///evil.example", "/\\evil.example", "\\\\evil.example", "https://evil.example", "http:/x",
         "javascript:alert(1)", "/%09/evil.example", "/\t/evil.example", "/ /evil.example", "%2f%2fevil.example",
         "data:text/html,x", '/"><script>alert(1)</script>', "/x;url=https://evil.example", "evil.example", "",
     ):  # fmt: skip
-        link = new_link(bench, user.store).removeprefix(bench.address) + f"&next={quote(target)}"
-        body = Caller(bench.address).ask("GET", link).body.decode()
-        (found,) = re.findall(r'content="0;url=([^"]*)"', body)
-        assert re.match(r"/(?![/\\])[!-~]*$", found) and "<script" not in body, (target, found)
+        link = new_link(server, user.store).removeprefix(server.address) + f"&next={quote(target)}"
+        body = HttpClient(server.address).request("GET", link).body.decode()
+        (location,) = re.findall(r'content="0;url=([^"]*)"', body)
+        assert re.match(r"/(?![/\\])[!-~]*$", location) and "<script" not in body, (target, location)
 
 
 # -- other sites -------------------------------------------------------------------------------------------
 
 
-class _Evil(http.server.BaseHTTPRequestHandler):
+class _AttackerSite(http.server.BaseHTTPRequestHandler):
     page = b""
 
     def do_GET(self) -> None:
@@ -242,7 +244,7 @@ class _Evil(http.server.BaseHTTPRequestHandler):
         return
 
 
-# Whatever a page can ask of another site without its leave. Each form goes to a frame of its own.
+# All requests that a page can send to another site. Each form uses a separate frame.
 _ATTACK = """<title>evil</title><body><script>
 const us = %s, changing = %s, reading = %s, turn = %s, got = [];
 const kinds = ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded"];
@@ -294,40 +296,42 @@ SITES = ["127.0.0.1", "localhost", "evil.example"]
 
 
 @pytest.mark.parametrize("name", SITES)
-def test_no_other_site_reaches_any_way_in(bench, user, name):
-    """Also from another port of this machine, whose cookies a browser shares with us; by forms, pictures, scripts.
+def test_requests_from_other_sites_are_refused_on_every_route(server, user, name):
+    """Forms, images, and scripts of other sites are refused, even on another port, which shares the cookies.
 
-    A form has three kinds of body: each of the sites sends another one to each way in.
+    A form can have three body types: for each route, each site uses a different type.
     """
-    evil = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Evil)
+    evil = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _AttackerSite)
     threading.Thread(target=evil.serve_forever, daemon=True).start()
-    changing = [one.filled() for one in routes() if set(CHANGING) & set(one.methods)] + ["/logout", "/login"]
+    changing = [route.filled() for route in routes() if set(CHANGING) & set(route.methods)] + ["/logout", "/login"]
     reading = ["/", "/static/mlw.css", "/api/openapi.json", SOCKET + "polling", "/logout"]
-    _Evil.page = (_ATTACK % tuple(map(json.dumps, (bench.address, changing, reading, SITES.index(name))))).encode()
+    _AttackerSite.page = (
+        _ATTACK % tuple(map(json.dumps, (server.address, changing, reading, SITES.index(name))))
+    ).encode()
     try:
         with chromium() as browser:
             context = browser.new_context()
             page = context.new_page()
-            page.goto(bench.link)
+            page.goto(server.link)
             page.get_by_text("ML Workbench").first.wait_for()
             page.goto("about:blank")
-            heard: list[tuple[int, str, str]] = []
+            responses: list[tuple[int, str, str]] = []
             attacker = context.new_page()
-            attacker.on("response", lambda answer: heard.append((answer.status, answer.request.method, answer.url)))
+            attacker.on("response", lambda answer: responses.append((answer.status, answer.request.method, answer.url)))
             attacker.goto(f"http://{name}:{evil.server_address[1]}/")
             attacker.wait_for_function("document.title.startsWith('done')", timeout=30_000)
             assert attacker.title().split() == ["done"]
-            ours = [one for one in heard if one[2].startswith(bench.address)]
+            ours = [route for route in responses if route[2].startswith(server.address)]
             assert len(ours) > len(reading) and {status for status, _, _ in ours} <= {401, 403}, ours
-            assert page.goto(bench.address + "/").status == 200, "the session is as it was"
+            assert page.goto(server.address + "/").status == 200, "the session is as it was"
     finally:
         evil.shutdown()
         evil.server_close()
 
 
-def test_a_rebound_name_gets_nothing(bench, user):
-    """The browser believes that all of this server is evil.example's own."""
-    port = bench.port
+def test_dns_rebinding_is_refused(server, user):
+    """The name evil.example resolves to the server, so the browser treats the server as part of that site."""
+    port = server.port
     with chromium() as browser:
         page = browser.new_context().new_page()
         assert page.goto(f"http://evil.example:{port}/").status == 421
@@ -351,53 +355,53 @@ def test_a_rebound_name_gets_nothing(bench, user):
         assert opened is False
 
 
-# -- what gets out -----------------------------------------------------------------------------------------
+# -- exposed secrets and other users -----------------------------------------------------------------------
 
 
 def _tree(pid: int) -> set[int]:
-    """This process and all below it."""
-    found, parents = {pid}, {}
+    """Return this process and all its descendants."""
+    pids, parents = {pid}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    while more := {child for child, parent in parents.items() if parent in pids} - pids:
+        pids |= more
+    return pids
 
 
 def _command_lines() -> bytes:
-    found = b""
+    lines = b""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                found += (entry / "cmdline").read_bytes() + b"\n"
+                lines += (entry / "cmdline").read_bytes() + b"\n"
             except OSError:
                 continue
-    return found
+    return lines
 
 
-def test_nothing_tells_the_code_the_token_or_the_cookie(user, tmp_path):
-    """While every page is looked at: no file of ours, no log, no command line, no Referer, no address, no script."""
+def test_code_token_and_cookie_are_never_exposed(user, tmp_path):
+    """Secrets are only in their own files, not in other files, command lines, Referer headers, or the page."""
     root = user.project("demo", train="print(1)")
-    with looking(user, root, tmp_path) as looker:
-        asked: list[dict[str, str]] = []
-        looker.page.on("request", lambda request: asked.append(request.headers))
-        for one in pages():
-            looker.go(one.filled()).get_by_text("ML Workbench").first.wait_for()
-        cookies = looker.context.cookies()
-        assert [(one["httpOnly"], one["sameSite"], one["path"]) for one in cookies] == [(True, "Strict", "/")]
-        code, token = looker.bench.link.partition("code=")[2], token_of(user.store)
+    with browser_session(user, root, tmp_path) as ui:
+        requests: list[dict[str, str]] = []
+        ui.page.on("request", lambda request: requests.append(request.headers))
+        for route in pages():
+            ui.go(route.filled()).get_by_text("ML Workbench").first.wait_for()
+        cookies = ui.context.cookies()
+        assert [(route["httpOnly"], route["sameSite"], route["path"]) for route in cookies] == [(True, "Strict", "/")]
+        code, token = ui.server.link.partition("code=")[2], token_of(user.store)
         secrets, address = [code, token, cookies[0]["value"]], secret_of(user.store)
-        told = looker.page.evaluate(
+        visible = ui.page.evaluate(
             "[document.cookie, JSON.stringify(localStorage), JSON.stringify(sessionStorage), document.body.innerHTML,"
             " location.href, JSON.stringify(performance.getEntries())].join()"
         )
-        assert not any(secret in told for secret in secrets)
-        assert address not in looker.page.title() + looker.page.inner_text("body")
-        assert asked and not any(headers.get("referer") for headers in asked)
+        assert not any(secret in visible for secret in secrets)
+        assert address not in ui.page.title() + ui.page.inner_text("body")
+        assert requests and not any(headers.get("referer") for headers in requests)
         lines = _command_lines()
         for path in (path for path in user.store.rglob("*") if path.is_file()):
             data = path.read_bytes()
@@ -405,16 +409,16 @@ def test_nothing_tells_the_code_the_token_or_the_cookie(user, tmp_path):
             assert not any(secret.encode() in data for secret in (*secrets, address) if secret != mine), path
         assert not any(secret.encode() in lines for secret in (*secrets, address))
         listening = subprocess.run(["ss", "-Hlntup"], capture_output=True, text=True, check=True).stdout.splitlines()
-        ours = _tree(looker.bench.process.pid)
+        ours = _tree(ui.server.process.pid)
         places = [line.split()[4] for line in listening if {int(pid) for pid in re.findall(r"pid=(\d+)", line)} & ours]
-        port = looker.bench.port
+        port = ui.server.port
         assert sorted(places) == [f"127.0.0.1:{port}", f"[::1]:{port}"]
-        assert code not in looker.bench.words().replace(looker.bench.link, "")
+        assert code not in ui.server.output().replace(ui.server.link, "")
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not os.access("/usr/bin/python3", os.X_OK), reason="only root can be nobody")
-def test_another_user_of_this_machine(bench, user):
-    """Is refused whatever they ask for; the files are closed even if the folders above them are open."""
+def test_other_users_of_this_machine_are_refused(server, user):
+    """Another user gets 403 and cannot read the server's files, even if their parent folders are accessible."""
     for folder in (user.store, *user.store.parents):
         if not folder.stat().st_mode & stat.S_IXOTH and folder != user.store:
             folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
@@ -433,53 +437,56 @@ except urllib.error.HTTPError as error:
     found.append(error.code)
 print(found)
 """
-    files = [str(path) for path in (user.store / "ui").iterdir()] + [f"/proc/{bench.process.pid}/environ"]
+    files = [str(path) for path in (user.store / "ui").iterdir()] + [f"/proc/{server.process.pid}/environ"]
     done = subprocess.run(
-        ["/usr/bin/python3", "-I", "-c", script, bench.numeric + "/", *files],
+        ["/usr/bin/python3", "-I", "-c", script, server.numeric + "/", *files],
         user=65534, group=65534, extra_groups=[], capture_output=True, text=True, check=True, cwd="/",
     )  # fmt: skip
     assert done.stdout.strip() == "[403]"
 
 
-# -- leaving -----------------------------------------------------------------------------------------------
+# -- logout, passwords, and sessions -----------------------------------------------------------------------
 
 
-def test_leaving_ends_the_session_everywhere_and_for_good(user, tmp_path):
-    with looking(user, user.home, tmp_path, "--port", free_port()) as looker:
-        bench = looker.bench
-        other = session(bench, new_link(bench, user.store))
-        kept = looker.context.cookies()[0]
+def test_logout_ends_the_session_in_all_tabs(user, tmp_path):
+    with browser_session(user, user.home, tmp_path, "--port", free_port()) as ui:
+        server = ui.server
+        other = login_cookie(server, new_link(server, user.store))
+        kept = ui.context.cookies()[0]
         mine = f"{kept['name']}={kept['value']}"
-        caller = Caller(bench.address)
-        for given in ({}, {"Origin": "http://127.0.0.1:1"}, {"Sec_Fetch_Site": "same-site", "Origin": bench.address}):
-            assert caller.ask("POST", "/logout", Cookie=mine, **given).status == 403
-        assert caller.ask("GET", "/logout", Cookie=mine).status == 404
-        tab = looker.context.new_page()
-        with tab.expect_websocket() as told:
-            tab.goto(bench.address + "/runs")
-        line = told.value
-        looker.page.get_by_role("button", name="Log out").click()
-        looker.page.wait_for_url(bench.address + "/login")
-        assert "mlw ui" in looker.page.inner_text("main")
+        client = HttpClient(server.address)
+        for given in ({}, {"Origin": "http://127.0.0.1:1"}, {"Sec_Fetch_Site": "same-site", "Origin": server.address}):
+            assert client.request("POST", "/logout", Cookie=mine, **given).status == 403
+        assert client.request("GET", "/logout", Cookie=mine).status == 404
+        tab = ui.context.new_page()
+        with tab.expect_websocket() as socket:
+            tab.goto(server.address + "/runs")
+        line = socket.value
+        ui.page.get_by_role("button", name="Log out").click()
+        ui.page.wait_for_url(server.address + "/login")
+        assert "mlw ui" in ui.page.inner_text("main")
         wait_until(lambda: tab.evaluate("1") == 1 and line.is_closed(), "the end of the other tab's socket")
-        assert looker.context.cookies() == []
-        assert caller.ask("GET", "/", Cookie=mine).status == 401
-        assert caller.ask("GET", SOCKET + "websocket", Cookie=mine, Origin=bench.address, **UPGRADE).status == 403
-        assert caller.ask("GET", "/", Cookie=other).status == 200
-        port = bench.port
-    with workbench(user, user.home, tmp_path, "--keep-address", "--port", port) as again:
-        assert Caller(again.address).ask("GET", "/", Cookie=mine).status == 401
-        assert Caller(again.address).ask("GET", "/", Cookie=other).status == 200
+        assert ui.context.cookies() == []
+        assert client.request("GET", "/", Cookie=mine).status == 401
+        assert client.request("GET", SOCKET + "websocket", Cookie=mine, Origin=server.address, **UPGRADE).status == 403
+        assert client.request("GET", "/", Cookie=other).status == 200
+        port = server.port
+    with ui_server(user, user.home, tmp_path, "--keep-address", "--port", port) as again:
+        assert HttpClient(again.address).request("GET", "/", Cookie=mine).status == 401
+        assert HttpClient(again.address).request("GET", "/", Cookie=other).status == 200
 
 
 def _other_address() -> str:
-    """One of this machine's that is not its loopback: browsers trust those less."""
-    told = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout.split()
-    return next((one for one in told if "." in one), "127.0.0.1")
+    """Return an IPv4 address of this machine that is not loopback, or 127.0.0.1 if it has none.
+
+    Over HTTP, browsers treat only loopback addresses as secure contexts.
+    """
+    addresses = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout.split()
+    return next((address for address in addresses if "." in address), "127.0.0.1")
 
 
-def test_the_password_of_a_server_for_other_machines(user, tmp_path):
-    """Typed into the form by a browser; a wrong one, and a form on another site, let nobody in."""
+def test_remote_server_requires_its_password(user, tmp_path):
+    """The login form accepts the password. A wrong password, or a form on another site, is refused."""
     host = _other_address()
     asking = pexpect.spawn(
         str(MLW), ["ui", "--no-browser", "--host", host], cwd=str(user.home), env=user.env, encoding="utf-8", timeout=30
@@ -495,85 +502,89 @@ def test_the_password_of_a_server_for_other_machines(user, tmp_path):
             page = browser.new_context().new_page()
             assert page.goto(address + "/runs").status == 401
             page.goto(address + "/login?next=/runs")
-            for word in ("wrong", "correct horse"):
-                page.get_by_label("Password").fill(word)
+            for password in ("wrong", "correct horse"):
+                page.get_by_label("Password").fill(password)
                 page.get_by_role("button", name="Log in").click()
-                page.get_by_text("Wrong password." if word == "wrong" else "All runs").first.wait_for()
+                page.get_by_text("Wrong password." if password == "wrong" else "All runs").first.wait_for()
             assert page.url == address + "/runs"
             again = browser.new_context().new_page()
             again.set_content(f'<form method="post" action="{address}/login"><input name="password"></form>')
             again.evaluate("document.forms[0].password.value = 'correct horse'")
-            with again.expect_response(address + "/login") as told:
+            with again.expect_response(address + "/login") as response:
                 again.evaluate("document.forms[0].submit()")
-            assert told.value.status == 403
+            assert response.value.status == 403
     finally:
         asking.sendintr()
         asking.expect(pexpect.EOF)
         asking.close()
 
 
-def test_a_session_is_never_the_visitors_choice(bench, user):
-    """A value that somebody else put into the browser beforehand stays worthless."""
-    name = f"mlw_{bench.port}"
-    caller = Caller(bench.address)
-    answer = caller.ask("GET", bench.link.removeprefix(bench.address), Cookie=f"{name}=chosen")
+def test_session_fixation_is_refused(server, user):
+    """A session cookie that was set before the login is not accepted and does not become the session."""
+    name = f"mlw_{server.port}"
+    client = HttpClient(server.address)
+    answer = client.request("GET", server.link.removeprefix(server.address), Cookie=f"{name}=chosen")
     given = answer.headers["set-cookie"].partition(";")[0]
     assert given.startswith(f"{name}=") and "chosen" not in given and len(given.partition("=")[2]) >= 43
-    assert caller.ask("GET", "/", Cookie=f"{name}=chosen").status == 401
+    assert client.request("GET", "/", Cookie=f"{name}=chosen").status == 401
 
 
-# -- what goes wrong inside --------------------------------------------------------------------------------
+# -- internal errors ---------------------------------------------------------------------------------------
 
 _BROKEN = """
 import sys
 if "ui" in sys.argv:
-    import mlworkbench.ui.hands as hands
-    async def ask(*_, **__):
+    from mlworkbench.ui import worker_pool
+    async def call(*_, **__):
         raise RuntimeError("MARK-OF-AN-ERROR in /root/secret, TOKEN=hunter2")
-    hands.Hands.ask = ask
+    worker_pool.WorkerPool.call = call
 """
 
 
-def test_errors_inside_are_told_to_the_log_only(user, tmp_path):
-    """Every page and every address of the API, with all that they ask for broken."""
+def test_internal_errors_are_only_logged(user, tmp_path):
+    """With a worker pool that always fails, no page or API response contains the internal error."""
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "sitecustomize.py").write_text(_BROKEN)
     user.env["PYTHONPATH"] = str(tmp_path / "broken")
     root = user.project("demo", train="print(1)")
-    with workbench(user, root, tmp_path) as running, chromium() as browser:
-        mine = program(running, user.store)
+    with ui_server(user, root, tmp_path) as running, chromium() as browser:
+        mine = api_client(running, user.store)
         key = key_of(root)
         met = 0
-        for one in routes():
-            for method in {"GET", *one.methods} - {"HEAD"}:
+        for route in routes():
+            for method in {"GET", *route.methods} - {"HEAD"}:
                 body = b"{}" if method in CHANGING else None
-                answer = mine.ask(method, one.filled(key=key), body, Content_Type="application/json")
-                told = answer.body.decode(errors="replace")
-                assert "MARK-OF" not in told and "Traceback" not in told and 'File "' not in told, (method, one, told)
-                must_be_hardened(answer, (method, one))
+                answer = mine.request(method, route.filled(key=key), body, Content_Type="application/json")
+                content = answer.body.decode(errors="replace")
+                assert "MARK-OF" not in content and "Traceback" not in content and 'File "' not in content, (
+                    method,
+                    route,
+                    content,
+                )
+                assert_security_headers(answer, (method, route))
                 met += answer.status == 500
         page = browser.new_page()
         page.goto(running.link)
         page.wait_for_url(running.address + "/")
-        for one in pages():
-            page.goto(running.address + one.filled(key=key))
+        for route in pages():
+            page.goto(running.address + route.filled(key=key))
             page.wait_for_load_state("networkidle")
-            told = page.content() + page.inner_text("body")
-            assert "MARK-OF" not in told and "Traceback" not in told and "hunter2" not in told, one
+            content = page.content() + page.inner_text("body")
+            assert "MARK-OF" not in content and "Traceback" not in content and "hunter2" not in content, route
         if met:
             assert "MARK-OF" in (user.store / "ui" / "server.log").read_text()
 
 
-# -- too much ----------------------------------------------------------------------------------------------
+# -- oversized and unfinished requests ---------------------------------------------------------------------
 
 
 def _memory(pid: int) -> int:
-    """Bytes."""
+    """Return the resident memory of a process in bytes."""
     return int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0]) * 1024
 
 
 def _odd_bodies() -> list[tuple[str, bytes]]:
-    """Those that are refused before a route looks at them."""
+    """Return content types and bodies that the server refuses before routing."""
     fields = b"&".join(b"a%d=b" % number for number in range(10**6))
     parts = b"".join(b'--x\r\nContent-Disposition: form-data; name="a%d"\r\n\r\nb\r\n' % n for n in range(20_000))
     return [
@@ -587,7 +598,7 @@ def _odd_bodies() -> list[tuple[str, bytes]]:
 
 
 def _large_values() -> list[tuple[str, bytes]]:
-    """Those that each route has to judge itself."""
+    """Return content types and bodies that each route must check itself."""
     return [
         ("application/json", b'{"limit": ' + b"9" * 10**6 + b"}"),
         ("application/json", b'{"text": "' + b"x" * 2**20 + b'"}'),
@@ -595,102 +606,102 @@ def _large_values() -> list[tuple[str, bytes]]:
     ]
 
 
-def test_too_much_of_anything(bench, user):
-    mine, before = program(bench, user.store), _memory(bench.process.pid)
-    changing = [(one.filled(), method) for one in routes() for method in one.methods if method in CHANGING]
+def test_oversized_requests_are_refused(server, user):
+    mine, before = api_client(server, user.store), _memory(server.process.pid)
+    changing = [(route.filled(), method) for route in routes() for method in route.methods if method in CHANGING]
     odd, large = _odd_bodies(), _large_values()
     for number, (path, method) in enumerate(changing):
         for kind, data in (*large, odd[number % len(odd)]):
-            answer = mine.ask(method, path, data, Content_Type=kind)
+            answer = mine.request(method, path, data, Content_Type=kind)
             assert answer.status < 500 or answer.status == 502, (kind, path, answer)
-            must_be_hardened(answer, path)
-    host = f"Host: {bench.address.removeprefix('http://')}\r\nAuthorization: Bearer {token_of(user.store)}\r\n"
+            assert_security_headers(answer, path)
+    host = f"Host: {server.address.removeprefix('http://')}\r\nAuthorization: Bearer {token_of(user.store)}\r\n"
     for path, _ in changing[:3]:
-        for more, wanted in (("Content-Length: 99999999999", {413}), ("Content-Length: 17000000", {413})):
-            said = mine.raw(f"POST {path} HTTP/1.1\r\n{host}{more}\r\nConnection: close\r\n\r\n".encode())
-            assert set(_statuses(said)) == wanted, (path, said)
+        for more, expected in (("Content-Length: 99999999999", {413}), ("Content-Length: 17000000", {413})):
+            response = mine.raw(f"POST {path} HTTP/1.1\r\n{host}{more}\r\nConnection: close\r\n\r\n".encode())
+            assert set(_statuses(response)) == expected, (path, response)
         chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
         head = f"POST {path} HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n".encode()
-        said = mine.raw(head + chunk * 40 + b"0\r\n\r\n")
-        assert not said or max(_statuses(said)) < 500, (path, said)
-    stranger = Caller(bench.address)
-    assert set(_statuses(stranger.raw(b"POST /login HTTP/1.1\r\n" + host.encode() + b"\r\n" + b"x" * 2**20))) <= set(
+        response = mine.raw(head + chunk * 40 + b"0\r\n\r\n")
+        assert not response or max(_statuses(response)) < 500, (path, response)
+    anonymous = HttpClient(server.address)
+    assert set(_statuses(anonymous.raw(b"POST /login HTTP/1.1\r\n" + host.encode() + b"\r\n" + b"x" * 2**20))) <= set(
         OUT
     )
-    assert mine.ask("GET", "/login?" + "&".join(f"a{n}=b" for n in range(500))).status == 200
-    assert stranger.raw(b"GET / HTTP/1.1\r\n" + b"".join(b"x%d: %s\r\n" % (n, b"y" * 999) for n in range(5000))) == b""
+    assert mine.request("GET", "/login?" + "&".join(f"a{n}=b" for n in range(500))).status == 200
+    assert anonymous.raw(b"GET / HTTP/1.1\r\n" + b"".join(b"x%d: %s\r\n" % (n, b"y" * 999) for n in range(5000))) == b""
     for value in ("bytes=0-0," + ",".join(f"{n}-{n}" for n in range(2000)), "bytes=" + "0-," * 5000, "bytes=9-1", "x"):
-        answer = mine.ask("GET", "/static/mlw.css", Range=value)
+        answer = mine.request("GET", "/static/mlw.css", Range=value)
         assert answer.status < 500 and len(answer.body) < 200_000, (value[:40], answer.status, len(answer.body))
-    assert mine.ask("GET", "/").status == 200
-    assert _memory(bench.process.pid) - before < 400 * 2**20
+    assert mine.request("GET", "/").status == 200
+    assert _memory(server.process.pid) - before < 400 * 2**20
 
 
-def test_many_who_never_finish_their_request(bench, user):
-    """The others are served meanwhile. (That they are sent away in the end is a unit test.)"""
-    caller = Caller(bench.address)
+def test_unfinished_requests_do_not_block_others(server, user):
+    """300 unfinished requests do not block other clients. A unit test checks that slow clients are disconnected."""
+    client = HttpClient(server.address)
     slow = []
     try:
         for number in range(300):
-            line = socket.create_connection(caller.place, timeout=20)
+            line = socket.create_connection(client.socket_address, timeout=20)
             line.sendall(b"GET / HTTP/1.1\r\nHost: x" if number % 2 else b"")
             slow.append(line)
-        assert program(bench, user.store).ask("GET", "/runs").status == 200
+        assert api_client(server, user.store).request("GET", "/runs").status == 200
     finally:
         for line in slow:
             line.close()
 
 
-# -- tabs, kills -------------------------------------------------------------------------------------------
+# -- many tabs, and a killed server ------------------------------------------------------------------------
 
 
-def test_two_hundred_tabs(bench, user):
-    """As many pages that are open and listen at the same time; somebody else is served meanwhile, and afterwards."""
-    cookie = session(bench)
-    address = bench.address.replace("http", "ws") + SOCKET + "websocket&implicit_handshake=true"
-    headers = {"Cookie": cookie, "Origin": bench.address}
+def test_two_hundred_tabs(server, user):
+    """While 200 pages are connected, and afterwards, other clients are served."""
+    cookie = login_cookie(server)
+    address = server.address.replace("http", "ws") + SOCKET + "websocket&implicit_handshake=true"
+    headers = {"Cookie": cookie, "Origin": server.address}
     all_here = asyncio.Event()
-    here = []
+    sockets = []
 
     async def tab(number: int) -> str:
-        page = await asyncio.to_thread(Caller(bench.address).ask, "GET", "/", Cookie=cookie)
+        page = await asyncio.to_thread(HttpClient(server.address).request, "GET", "/", Cookie=cookie)
         (client,) = set(re.findall(rb"'client_id': '([0-9a-f-]{36})'", page.body))
-        own = f"&client_id={client.decode()}&tab_id=t{number}&document_id=d{number}&next_message_id=0"
+        query = f"&client_id={client.decode()}&tab_id=t{number}&document_id=d{number}&next_message_id=0"
         async with websockets.connect(
-            address + own, additional_headers=headers, host="127.0.0.1", port=int(bench.port)
+            address + query, additional_headers=headers, host="127.0.0.1", port=int(server.port)
         ) as line:
             await line.recv()
             await line.send("40")
-            said = str(await line.recv())
-            here.append(number)
-            if len(here) == 200:
+            message = str(await line.recv())
+            sockets.append(number)
+            if len(sockets) == 200:
                 all_here.set()
             await all_here.wait()
-            return said
+            return message
 
     async def all_of_them() -> list[str]:
         coming = asyncio.gather(*(tab(number) for number in range(200)))
         await all_here.wait()
-        assert (await asyncio.to_thread(program(bench, user.store).ask, "GET", "/runs")).status == 200
+        assert (await asyncio.to_thread(api_client(server, user.store).request, "GET", "/runs")).status == 200
         return list(await coming)
 
     assert {one[:3] for one in asyncio.run(asyncio.wait_for(all_of_them(), 60))} == {"40{"}
-    assert program(bench, user.store).ask("GET", "/runs").status == 200
+    assert api_client(server, user.store).request("GET", "/runs").status == 200
 
 
-def test_killed_and_started_anew(user, tmp_path):
-    """Nothing has to be tidied up; the page comes back by its address, in the browser that was in."""
+def test_pages_recover_after_a_server_kill(user, tmp_path):
+    """A new server starts without cleanup, and the browser stays logged in at the same address."""
     root = user.project("demo", train="print(1)")
-    with looking(user, root, tmp_path, "--port", free_port()) as looker:
-        port = looker.bench.port
-        looker.go("/runs?q=nothing")
-        looker.page.get_by_text("ML Workbench").first.wait_for()
-        looker.bench.process.send_signal(signal.SIGKILL)
-        looker.bench.process.wait(20)
+    with browser_session(user, root, tmp_path, "--port", free_port()) as ui:
+        port = ui.server.port
+        ui.go("/runs?q=nothing")
+        ui.page.get_by_text("ML Workbench").first.wait_for()
+        ui.server.process.send_signal(signal.SIGKILL)
+        ui.server.process.wait(20)
         assert (user.store / "ui" / "server.json").exists()
-        with workbench(user, root, tmp_path, "--keep-address", "--port", port) as again:
-            assert again.address == looker.bench.address
-            looker.page.reload()
-            looker.page.get_by_text("ML Workbench").first.wait_for()
-            assert looker.page.url.startswith(f"{again.address}/runs?")
+        with ui_server(user, root, tmp_path, "--keep-address", "--port", port) as again:
+            assert again.address == ui.server.address
+            ui.page.reload()
+            ui.page.get_by_text("ML Workbench").first.wait_for()
+            assert ui.page.url.startswith(f"{again.address}/runs?")
     assert not (user.store / "ui" / "server.json").exists()

@@ -1,4 +1,4 @@
-"""The page of compute targets in a real browser, with a real sshd: attach, GPUs, check, prepare, clean, detach."""
+"""The compute targets page in a real browser, with a real sshd: attach, GPUs, check, prepare, clean, detach."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from mlworkbench.ui.answers.projects import key_of
-from tests.e2e.attaching import SECRET, files_with, new_project, watched
-from tests.e2e.test_environment import manage
-from tests.machines.browser import looking, workbench
+from mlworkbench.ui.queries.projects import key_of
+from tests.e2e.attach_helpers import SECRET, files_containing, new_project, watch_for_secrets
+from tests.e2e.test_environment import enable_managed_environment
+from tests.machines.browser import browser_session, ui_server
 from tests.machines.channel import depend
 from tests.machines.network import wait_until
 from tests.machines.nvml import FakeGpus
@@ -24,24 +24,24 @@ NEVER = "Accepted password"
 
 
 def with_gpus(host: Any) -> FakeGpus:
-    """One card that tells what the test wants."""
-    made = FakeGpus(host.home)
-    made.set(driver="570.86", cuda=12080)
-    made.add(GPU, memory=(16 * GIB, 2 * GIB), name="NVIDIA H200", utilisation=7, temperature=41, power=(120000, 700000))
-    for path in [made.folder, *made.folder.rglob("*")]:
+    """Add a simulated GPU to the host. The test can change its values."""
+    fake = FakeGpus(host.home)
+    fake.set(driver="570.86", cuda=12080)
+    fake.add(GPU, memory=(16 * GIB, 2 * GIB), name="NVIDIA H200", utilisation=7, temperature=41, power=(120000, 700000))
+    for path in [fake.folder, *fake.folder.rglob("*")]:
         os.chown(path, host.uid, host.uid)
     start_file = host.home / ".bashrc"
-    exports = "".join(f"export {name}={value}\n" for name, value in made.env_nvml_only.items())
+    exports = "".join(f"export {name}={value}\n" for name, value in fake.env_nvml_only.items())
     start_file.write_text(exports + (start_file.read_text() if start_file.exists() else ""))
-    return made
+    return fake
 
 
 class Targets:
-    """The page, as a person uses it."""
+    """The targets page, with the actions of a user."""
 
-    def __init__(self, looker: Any, project: Path) -> None:
-        self.looker, self.project, self.key = looker, project, key_of(project)
-        self.page = looker.go(f"/p/{self.key}/targets")
+    def __init__(self, ui: Any, project: Path) -> None:
+        self.ui, self.project, self.key = ui, project, key_of(project)
+        self.page = ui.go(f"/p/{self.key}/targets")
         self.page.get_by_role("heading", name="Compute targets").wait_for()
 
     def fill(self, host: Any, name: str = "box") -> None:
@@ -55,7 +55,7 @@ class Targets:
         dialog.get_by_label("User").fill(host.user)
 
     def send(self, password: str = SECRET) -> Any:
-        """Type the password, and send it off."""
+        """Type the password and submit the form."""
         dialog = self.page.get_by_role("dialog")
         dialog.get_by_label("Password", exact=True).fill(password)
         dialog.get_by_role("button", name="Attach", exact=True).click()
@@ -70,46 +70,48 @@ class Targets:
         return self.page.get_by_role("dialog")
 
     def post(self, path: str, **body: Any) -> Any:
-        return self.looker.ask(path, "POST", data=body)
+        return self.ui.request(path, "POST", data=body)
 
-    def must_not_know(self, *secrets: str) -> None:
-        """Nothing in the page, in what the browser keeps, in its address."""
+    def assert_not_stored(self, *secrets: str) -> None:
+        """Check that the page, its address, and the browser storage contain none of these secrets."""
         kept = "JSON.stringify([location.href, {...localStorage}, {...sessionStorage}, document.cookie])"
         inputs = "[...document.querySelectorAll('input, textarea')].map(one => one.value).join()"
         for text in (self.page.content(), self.page.evaluate(kept), self.page.evaluate(inputs)):
             assert not any(secret in text for secret in secrets)
 
 
-def test_attach_look_check_clean_detach(laptop, machine, tmp_path):
-    """The whole life of a target. The password is nowhere; the machine's own key has to be confirmed."""
+def test_target_life_cycle(laptop, machine, tmp_path):
+    """Attach, check, clean, and detach a target. The password is not stored, and the host key must be confirmed."""
     host = machine(password=SECRET)
     gpus = with_gpus(host)
     project = new_project(laptop)
     (project / "train.py").write_text("open('outputs/model', 'w').write('x' * 9000)\n")
-    with watched(SECRET) as seen, looking(laptop, project, tmp_path) as looker:
-        targets = Targets(looker, project)
+    with watch_for_secrets(SECRET) as leaks, browser_session(laptop, project, tmp_path) as ui:
+        targets = Targets(ui, project)
         page = targets.page
         attach(targets, host)
-        # -- the files, and what was told nobody
+        # -- The configuration files exist, and the password is not stored.
         assert {"box.compute", "box.runconfig"} <= {path.name for path in (project / "aml_config").iterdir()}
-        targets.must_not_know(SECRET)
-        assert files_with(SECRET, laptop.store, project, laptop.home, laptop.runtime, tmp_path) == []
+        targets.assert_not_stored(SECRET)
+        assert files_containing(SECRET, laptop.store, project, laptop.home, laptop.runtime, tmp_path) == []
         page.get_by_role("dialog").get_by_role("button", name="Done").click()
         gauges(targets, host, gpus)
         check(targets)
         clean(targets, laptop, host)
         allow(targets, laptop)
         detach(targets, host, project)
-        assert seen == [], "no process had the password among its words or variables"
-        assert files_with(SECRET, laptop.store, project, laptop.home, laptop.runtime, tmp_path) == []
-        looker.must_be_content()
+        assert leaks == [], "no process had the password among its words or variables"
+        assert files_containing(SECRET, laptop.store, project, laptop.home, laptop.runtime, tmp_path) == []
+        ui.assert_no_errors()
 
 
 def attach(targets: Targets, host: Any) -> None:
     targets.fill(host)
     dialog = targets.send()
-    dialog.locator(".mlw-fingerprint", has_text=host.host_key_fingerprint).wait_for()  # the lines before told it too
-    targets.must_not_know(SECRET)
+    dialog.locator(
+        ".mlw-fingerprint", has_text=host.host_key_fingerprint
+    ).wait_for()  # by class, because other lines also contain the fingerprint
+    targets.assert_not_stored(SECRET)
     dialog.get_by_role("button", name="Reject key").click()
     dialog.get_by_text("host key rejected").wait_for()
     assert NEVER not in host.log, "no password goes to a machine that nobody vouches for"
@@ -117,7 +119,9 @@ def attach(targets: Targets, host: Any) -> None:
     dialog.get_by_role("button", name="Attach", exact=True).click()
     dialog.get_by_text("Enter the password").wait_for()
     targets.send()
-    dialog.locator(".mlw-fingerprint", has_text=host.host_key_fingerprint).wait_for()  # the lines before told it too
+    dialog.locator(
+        ".mlw-fingerprint", has_text=host.host_key_fingerprint
+    ).wait_for()  # by class, because other lines also contain the fingerprint
     dialog.get_by_role("button", name="Trust key").click()
     dialog.get_by_text(f"box is attached: {host.user}@{host.address}:22").wait_for(timeout=60_000)
     assert NEVER in host.log
@@ -126,7 +130,7 @@ def attach(targets: Targets, host: Any) -> None:
 
 
 def gauges(targets: Targets, host: Any, gpus: FakeGpus) -> None:
-    """They move; a machine that does not answer is said to be silent, and found again."""
+    """GPU values update live; a machine that stops responding is reported, and so is its recovery."""
     card = targets.card("box")
     load = card.get_by_role("meter", name="GPU 0 NVIDIA H200 Utilization")
     load.wait_for(timeout=30_000)
@@ -152,7 +156,7 @@ def check(targets: Targets) -> None:
 
 
 def clean(targets: Targets, laptop: Any, host: Any) -> None:
-    """With a run there, which was submitted through the API, whose log and outputs are here."""
+    """Submit a run through the API, and delete its files on the target with Clean."""
     answer = targets.post("/api/submit", project=targets.key, configuration="box", script="train.py", name="--help")
     assert answer.status == 200, answer.text()
     run = answer.json()["run"]
@@ -206,23 +210,29 @@ def detach(targets: Targets, host: Any, project: Path) -> None:
     assert b"mlw-" not in (host.home / ".ssh" / "authorized_keys").read_bytes()
 
 
-def test_a_key_to_append_and_what_the_api_refuses(laptop, machine, tmp_path):
+def test_append_key_and_api_refusals(laptop, machine, tmp_path):
     host = machine(password=SECRET)
     project = new_project(laptop)
     wrong = "SHA256:" + "A" * 43
-    with looking(laptop, project, tmp_path, color_scheme="dark") as looker:
-        targets = Targets(looker, project)
+    with browser_session(laptop, project, tmp_path, color_scheme="dark") as ui:
+        targets = Targets(ui, project)
         page = targets.page
-        wish = {"project": targets.key, "name": "box", "kind": "remote", "address": host.address, "username": host.user}
-        asked = targets.post("/api/targets/attach", **wish, password=SECRET)
-        assert asked.json()["asks"] == "host_key" and asked.json()["host_key"] == host.host_key_fingerprint
-        refused = targets.post("/api/targets/attach", **wish, password=SECRET, host_key=wrong)
+        request = {
+            "project": targets.key,
+            "name": "box",
+            "kind": "remote",
+            "address": host.address,
+            "username": host.user,
+        }
+        response = targets.post("/api/targets/attach", **request, password=SECRET)
+        assert response.json()["asks"] == "host_key" and response.json()["host_key"] == host.host_key_fingerprint
+        refused = targets.post("/api/targets/attach", **request, password=SECRET, host_key=wrong)
         assert refused.status == 502 and f"not {wrong}; nothing was sent" in refused.json()["error"]
-        odd = targets.post("/api/targets/attach", **wish, password=SECRET, port=99999)
+        odd = targets.post("/api/targets/attach", **request, password=SECRET, port=99999)
         assert odd.status == 422 and SECRET not in odd.text()
-        assert targets.post("/api/targets/attach", **{**wish, "name": "--help"}).status == 400
+        assert targets.post("/api/targets/attach", **{**request, "name": "--help"}).status == 400
         assert NEVER not in host.log and not (project / "aml_config" / "box.compute").exists()
-        # -- the original's way: a public key that the user appends
+        # -- As in the original, the user adds a public key to the machine.
         targets.fill(host)
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("radio", name="New key that I add to the machine").click()
@@ -236,17 +246,17 @@ def test_a_key_to_append_and_what_the_api_refuses(laptop, machine, tmp_path):
         dialog.get_by_text("box is attached").wait_for(timeout=60_000)
         dialog.get_by_role("button", name="Done").click()
         targets.card("box").get_by_text(re.compile("^reachable")).wait_for(timeout=30_000)
-        listed = looker.ask(f"/api/targets?project={targets.key}").json()
-        assert {one["name"]: one["elsewhere"] for one in listed} == {"box": True, "docker": False, "local": False}
-        looker.must_be_content()
+        listed = ui.request(f"/api/targets?project={targets.key}").json()
+        assert {row["name"]: row["elsewhere"] for row in listed} == {"box": True, "docker": False, "local": False}
+        ui.assert_no_errors()
 
 
-def test_a_build_is_seen_as_it_goes_and_after_a_reload(user, channel, tmp_path):
+def test_build_output_is_shown_live_and_after_reload(user, channel, tmp_path):
     root = user.project("demo")
     depend(root, channel, "six==1.16.0")
-    manage(root, "local")
-    with looking(user, root, tmp_path) as looker:
-        targets = Targets(looker, root)
+    enable_managed_environment(root, "local")
+    with browser_session(user, root, tmp_path) as ui:
+        targets = Targets(ui, root)
         page = targets.page
         targets.card("local").get_by_role("button", name="Prepare local").click()
         dialog = page.get_by_role("dialog")
@@ -261,15 +271,15 @@ def test_a_build_is_seen_as_it_goes_and_after_a_reload(user, channel, tmp_path):
         dialog.get_by_role("button", name=re.compile("Remove environment")).click(timeout=60_000)
         dialog.get_by_text("No environments yet").wait_for(timeout=60_000)
         assert list((user.store / "envs").glob("?" * 64)) == []
-        looker.must_be_content()
+        ui.assert_no_errors()
 
 
-def test_the_api_alone(user, tmp_path):
-    """What a program asks: words of a user never become options, and secrets reach the script only."""
+def test_targets_api(user, tmp_path):
+    """Programs call the API. Values in requests never become options, and secrets reach only the script."""
     root = user.project("demo", train="import os\nprint(len(os.environ['TOKEN_OF_MINE']))\n")
-    with workbench(user, root, tmp_path) as bench:
+    with ui_server(user, root, tmp_path) as server:
         token = json.loads((user.store / "ui" / "server.json").read_text())["token"]
-        host, _, port = bench.numeric.removeprefix("http://").rpartition(":")
+        host, _, port = server.numeric.removeprefix("http://").rpartition(":")
 
         def post(path: str, **body: Any) -> tuple[int, Any]:
             with closing(HTTPConnection(host, int(port), timeout=60)) as connection:
@@ -278,43 +288,43 @@ def test_the_api_alone(user, tmp_path):
                 answer = connection.getresponse()
                 return answer.status, json.loads(answer.read())
 
-        status, made = post("/api/submit", script="train.py", tags=["-x"], secrets={"TOKEN_OF_MINE": SECRET})
-        assert status == 200, made
-        assert user.mlw("logs", "-f", made["run"]).out == f"{len(SECRET)}\n"
-        assert user.info(made["run"])["tags"] == ["-x"]
-        assert files_with(SECRET, user.store, root) == []
-        # Whatever a secret is called, it is the script's alone: mlw itself would not start, or find its store.
+        status, run = post("/api/submit", script="train.py", tags=["-x"], secrets={"TOKEN_OF_MINE": SECRET})
+        assert status == 200, run
+        assert user.mlw("logs", "-f", run["run"]).out == f"{len(SECRET)}\n"
+        assert user.info(run["run"])["tags"] == ["-x"]
+        assert files_containing(SECRET, user.store, root) == []
+        # Secrets can have any name. In the environment of mlw, some names would change its store or prevent its start.
         named = {"HOME": "/nowhere", "DOCKER_HOST": SECRET, "HTTPS_PROXY": SECRET, "MLW_HOME": "/nowhere"}
         (root / "told.py").write_text(
             "import os\nprint(os.environ['DOCKER_HOST'] == os.environ['HTTPS_PROXY'])\n"
             "print([name for name in os.environ if name.startswith('MLW_SECRET')])\n"
         )
-        status, made = post("/api/submit", script="told.py", secrets=named)
-        assert status == 200, made
-        assert user.mlw("logs", "-f", made["run"]).out == "True\n[]\n"
+        status, run = post("/api/submit", script="told.py", secrets=named)
+        assert status == 200, run
+        assert user.mlw("logs", "-f", run["run"]).out == "True\n[]\n"
         for wrong in (
             {"script": "--help"},
             {"script": "a", "module": "b"},
             {"script": "a", "secrets": {"A=B": SECRET}},
         ):
-            status, told = post("/api/submit", **wrong)
-            assert status == 422 and SECRET not in json.dumps(told), told
-        status, told = post("/api/submit", configuration="nothing", script="train.py")
-        assert status == 404 and "unknown run configuration 'nothing'" in told["error"]
-        status, told = post("/api/submit", script="train.py", wait=False, secrets={"TOKEN_OF_MINE": "x"})
-        assert status == 200 and told["run"] is None and len(told["operation"]) == 16
-        assert told["errand"] == told["operation"], "the former name, until 1.0"
-        status, told = post("/api/prepare", configuration="local")
-        assert status == 200 and told["command"][:3] == ["mlw", "experiment", "prepare"]
+            status, error = post("/api/submit", **wrong)
+            assert status == 422 and SECRET not in json.dumps(error), error
+        status, error = post("/api/submit", configuration="nothing", script="train.py")
+        assert status == 404 and "unknown run configuration 'nothing'" in error["error"]
+        status, error = post("/api/submit", script="train.py", wait=False, secrets={"TOKEN_OF_MINE": "x"})
+        assert status == 200 and error["run"] is None and len(error["operation"]) == 16
+        assert error["errand"] == error["operation"], "the former name, until 1.0"
+        status, error = post("/api/prepare", configuration="local")
+        assert status == 200 and error["command"][:3] == ["mlw", "experiment", "prepare"]
 
 
-def test_a_target_that_nobody_attached(user, tmp_path):
-    """As in a project that was cloned: it says so, and what to do."""
+def test_unattached_target(user, tmp_path):
+    """The page offers to attach a target of a cloned project, and reports an invalid .compute file."""
     root = user.project("demo")
     (root / "aml_config" / "far.compute").write_text("type: remote\naddress: 192.0.2.7\nusername: ada\n")
     (root / "aml_config" / "broken.compute").write_text("type: [\n")
-    with looking(user, root, tmp_path) as looker:
-        targets = Targets(looker, root)
+    with browser_session(user, root, tmp_path) as ui:
+        targets = Targets(ui, root)
         card = targets.card("far")
         card.get_by_text("which you have not attached").wait_for()
         card.get_by_role("button", name="Attach far").click()
@@ -322,4 +332,4 @@ def test_a_target_that_nobody_attached(user, tmp_path):
         assert dialog.get_by_label("Address").input_value() == "192.0.2.7"
         dialog.get_by_role("button", name="Cancel").click()
         assert targets.card("broken").get_by_text("broken.compute").first.is_visible()
-        looker.must_be_content()
+        ui.assert_no_errors()

@@ -1,4 +1,4 @@
-"""The command prompt in a real browser: a real shell behind a real terminal."""
+"""The terminal in a real browser: a real shell in a pseudoterminal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from mlworkbench.ui.answers.projects import key_of
+from mlworkbench.ui.queries.projects import key_of
 from tests.conftest import REAL_PYTHON
-from tests.machines.browser import looking
+from tests.machines.browser import browser_session
 from tests.machines.network import wait_until
 
 
@@ -22,8 +22,8 @@ def type_line(page, text: str) -> None:
     page.keyboard.press("Enter")
 
 
-def python_of_its_own(place: Path) -> Path:
-    """A Python with a pip beside it that says whose it is."""
+def create_python(place: Path) -> Path:
+    """Create a Python whose pip prints its folder."""
     place.mkdir(parents=True)
     for name, line in (("python", f'exec {REAL_PYTHON} "$@"'), ("pip", 'echo "pip of $(dirname "$0")"')):
         (place / name).write_text(f"#!/bin/sh\n{line}\n")
@@ -31,8 +31,8 @@ def python_of_its_own(place: Path) -> Path:
     return place / "python"
 
 
-def take_the_python(page, folder: Path) -> None:
-    """What the project names is not on PATH before the user puts it there, with the command that is shown."""
+def use_displayed_python(page, folder: Path) -> None:
+    """Check that the project's Python is not on PATH, and run the displayed command that adds it."""
     command = f"PATH={folder}:$PATH"
     expect(screen(page)).to_contain_text(f"if you trust the project, run: {command}")
     type_line(page, "echo before=[$(command -v pip)]")
@@ -41,8 +41,8 @@ def take_the_python(page, folder: Path) -> None:
     type_line(page, command)
 
 
-def away_and_back(page, root: Path) -> None:
-    """It is the same shell after a reload; what was said while the page had no connection comes with it, once."""
+def reload_page(page, root: Path) -> None:
+    """Check that the shell has survived a reload, and that output during a disconnection appears exactly once."""
     type_line(page, "echo same shell $PS1")
     expect(screen(page)).to_contain_text("same shell still>")
     type_line(page, "until [ -e go ]; do sleep 0.1; done; echo once=$((0 + 1)); touch gone")
@@ -56,18 +56,18 @@ def away_and_back(page, root: Path) -> None:
     assert screen(page).inner_text().count("once=1") == 1
 
 
-def test_a_shell_in_the_folder_of_the_project(user, tmp_path):
+def test_shell_in_project_folder(user, tmp_path):
     root = user.project()
-    python = python_of_its_own(user.home / "own" / "bin")
+    python = create_python(user.home / "own" / "bin")
     (root / "aml_config/local.compute").write_text(f"type: local\npythonLocation: {python}\n")
     user.env["SHELL"] = "/bin/bash"
     (user.home / ".bashrc").write_text("PATH=/usr/bin:$PATH\nPS1='ready> '\n")
-    with looking(user, root, tmp_path) as looker:
-        page = looker.go(f"/p/{key_of(root)}/terminal")
+    with browser_session(user, root, tmp_path) as ui:
+        page = ui.go(f"/p/{key_of(root)}/terminal")
         expect(screen(page)).to_contain_text(f"for target local: {python}")
         expect(screen(page)).to_contain_text("ready>")
         page.locator(".xterm-screen").click()
-        take_the_python(page, python.parent)
+        use_displayed_python(page, python.parent)
         type_line(page, "echo at $(pwd); pip; echo $(mlw --version | head -c 3)-works > told; tput colors")
         expect(screen(page)).to_contain_text(f"at {root}")
         expect(screen(page)).to_contain_text(f"pip of {python.parent}")
@@ -75,7 +75,7 @@ def test_a_shell_in_the_folder_of_the_project(user, tmp_path):
         wait_until(lambda: (root / "told").exists() and "-works" in (root / "told").read_text(), "mlw is there")
         assert (root / "told").read_text().startswith("mlw")
 
-        # Ctrl-C reaches the program in front: between two programs of the line, it would reach none.
+        # Wait for the output of the inner program: Ctrl-C between two programs of the line would reach neither.
         type_line(page, "stty size > size; sh -c 'echo front=$((1 + 1)); sleep 1000'; echo ended with $?")
         expect(screen(page)).to_contain_text("front=2")
         rows, columns = map(int, (root / "size").read_text().split())
@@ -90,7 +90,7 @@ def test_a_shell_in_the_folder_of_the_project(user, tmp_path):
         page.reload()
         expect(screen(page)).to_contain_text("kept=42")
         page.locator(".xterm-screen").click()
-        away_and_back(page, root)
+        reload_page(page, root)
 
         page.get_by_role("button", name="New terminal").click()
         expect(page.get_by_role("button", name="2", exact=True)).to_have_attribute("aria-pressed", "true")
@@ -103,13 +103,13 @@ def test_a_shell_in_the_folder_of_the_project(user, tmp_path):
         expect(screen(page)).to_contain_text("kept=42")
         page.get_by_role("button", name="Close").click()
         expect(screen(page)).to_contain_text("all of them")
-        looker.must_be_content()
-        looker.bench.stop()
+        ui.assert_no_errors()
+        ui.server.stop()
         wait_until(lambda: not os.path.exists(f"/proc/{shell}"), "the shell ends with the server")
 
 
 def _narrower(page, root: Path, columns: int) -> bool:
-    """Asks once and waits for the answer: what is typed meanwhile would only queue up."""
+    """Return whether the terminal has fewer columns. Wait for each answer, because further input would queue up."""
     answer = root / "size2"
     answer.unlink(missing_ok=True)
     type_line(page, "stty size > size2")
@@ -117,24 +117,24 @@ def _narrower(page, root: Path, columns: int) -> bool:
     return int(answer.read_text().split()[1]) < columns
 
 
-def test_to_be_asked_for_the_page_starts_nothing(user, tmp_path):
-    """Only an open page does: no address runs a program."""
+def test_page_request_alone_starts_no_shell(user, tmp_path):
+    """A request for the page starts no shell; only a page that is open in a browser does."""
     asked, root = user.project("asked"), user.project("opened")
     user.env["SHELL"] = str(user.home / "shell")
     started = user.home / "started"
     (user.home / "shell").write_text(f"#!/bin/sh\npwd >> {started}\nexec /bin/sh\n")
     (user.home / "shell").chmod(0o755)
-    with looking(user, asked, tmp_path) as looker:
+    with browser_session(user, asked, tmp_path) as ui:
         for project in (asked, root):
             assert user.mlw("submit", "train.py", cwd=project).code == 0
-        page = looker.go("/")  # both projects are known from their runs
+        page = ui.go("/")  # lists both projects, because they have runs
         expect(page.get_by_role("link", name="opened", exact=True)).to_be_visible()
-        answer = looker.ask(f"/p/{key_of(asked)}/terminal")
+        answer = ui.request(f"/p/{key_of(asked)}/terminal")
         assert answer.status == 200
-        page = looker.go(f"/p/{key_of(root)}/terminal")
+        page = ui.go(f"/p/{key_of(root)}/terminal")
         wait_until(lambda: started.exists() and started.read_text() == f"{root}\n", "the shell of the open page only")
         page.locator(".xterm-screen").click()
         type_line(page, "exit")
         expect(screen(page)).to_contain_text("the shell has ended")
         assert started.read_text() == f"{root}\n"
-        looker.must_be_content()
+        ui.assert_no_errors()

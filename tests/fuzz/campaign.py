@@ -1,4 +1,7 @@
-"""Runs cases on surfaces. Case ``n`` of a surface is the same whenever the seed is the same."""
+"""Run fuzz cases on surfaces, the places where external input arrives.
+
+The seed, the name of the surface, and the case number determine a case, so every case can be reproduced.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,18 @@ from mlworkbench.errors import MlwError
 from tests.fuzz.mutate import as_json, mutate_bytes, mutate_lines, mutate_tree
 
 CRASHES = Path(__file__).parent / "crashes"
-PATIENCE = 20.0  # seconds of one case, on a busy machine; a case takes a millisecond
-LONGEST = 6000  # characters of a message: more is no sentence
+PATIENCE = 20.0  # time limit of a case in seconds; most take a millisecond, more on a busy machine
+LONGEST = 6000  # maximum length of an error message in characters
 
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """One place where foreign bytes arrive. ``consume`` reads a case as the product does."""
+    """A place where external input arrives. ``consume`` reads a case as the product does."""
 
     name: str
     samples: list[Any]  # bytes, or JSON trees
     consume: Callable[[bytes, Path], None]
-    share: float = 1.0  # of all cases
+    share: float = 1.0  # weight when cases are distributed to surfaces
     expected: tuple[type[Exception], ...] = (MlwError,)
     lines: bool = False  # samples are lines of JSON
 
@@ -44,22 +47,22 @@ class Surface:
             data = mutate_bytes(data, random, self._texts())
         return data
 
-    @cache  # noqa: B019 - there are as many as surfaces
+    @cache  # noqa: B019 - one entry per surface
     def _texts(self) -> list[bytes]:
-        return [self.text(one) for one in self.samples]
+        return [self.text(sample) for sample in self.samples]
 
     def text(self, tree: Any) -> bytes:
-        """A sample or a case as the bytes that it is read from."""
+        """Return a sample or a case as the bytes that are read."""
         if isinstance(tree, bytes):
             return tree
         if self.lines and isinstance(tree, list):
-            return b"".join(as_json(one) + b"\n" for one in tree)
+            return b"".join(as_json(line) + b"\n" for line in tree)
         return as_json(tree)
 
 
 @dataclass
 class Finding:
-    """A case that ended in neither success nor one sentence."""
+    """A case that ended neither in success nor in an expected error with a message of acceptable length."""
 
     surface: str
     case: bytes
@@ -73,10 +76,10 @@ class Finding:
 
 @dataclass
 class Outcome:
-    """What became of the cases of one surface."""
+    """Results of the cases of one surface."""
 
     cases: int = 0
-    refused: int = 0  # ended in a sentence
+    refused: int = 0  # rejected with an error message
     findings: dict[tuple[str, str], Finding] = field(default_factory=dict)  # the first of each kind
 
 
@@ -85,16 +88,16 @@ def run(surface: Surface, seed: int, numbers: range, folder: Path) -> Outcome:
     for number in numbers:
         case = surface.case(seed, number)
         outcome.cases += 1
-        found = attempt(surface, case, folder)
-        if isinstance(found, Finding):
-            outcome.findings.setdefault((found.error, found.place), found)
+        finding = attempt(surface, case, folder)
+        if isinstance(finding, Finding):
+            outcome.findings.setdefault((finding.error, finding.place), finding)
         else:
-            outcome.refused += found
+            outcome.refused += finding
     return outcome
 
 
 def attempt(surface: Surface, case: bytes, folder: Path) -> Finding | bool:
-    """Whether the case was refused in a sentence; a finding where anything else happened."""
+    """Return whether the case was rejected with an error message, or a finding for any other failure."""
     try:
         with _limited():
             surface.consume(case, folder)
@@ -103,19 +106,19 @@ def attempt(surface: Surface, case: bytes, folder: Path) -> Finding | bool:
         if len(message) > LONGEST:
             return Finding(surface.name, case, "LongMessage", _place(error))
         return True
-    except Exception as error:  # noqa: BLE001 - this is what is looked for
+    except Exception as error:  # noqa: BLE001 - any other exception is a finding
         return Finding(surface.name, case, f"{type(error).__name__}: {str(error)[:120]!a}", _place(error))
     return False
 
 
 def _place(error: Exception) -> str:
-    """The innermost line of ours."""
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if "mlworkbench" in one.filename]
+    """Return the file and line of the innermost frame in mlworkbench."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "mlworkbench" in frame.filename]
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "outside"
 
 
 class TookTooLong(Exception):
-    """A case that did not end."""
+    """Raised when a case exceeds the time limit."""
 
 
 @contextmanager
@@ -134,7 +137,7 @@ def _limited() -> Iterator[None]:
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
-    """In memory where that is possible: most surfaces read files."""
+    """Yield a temporary folder, in memory if possible, because most surfaces read files."""
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=place, prefix="mlw-fuzz-") as folder:
         yield Path(folder)

@@ -1,6 +1,6 @@
-"""Mutations of valid samples: of JSON trees, of lines of text and of bytes, with a dictionary of nasty values."""
+"""Mutations of valid samples: JSON trees, lines of text, and bytes, with a dictionary of unusual values."""
 
-# ruff: noqa: E501 - tables that are read across
+# ruff: noqa: E501 - tables are easier to read with long lines
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import json
 from random import Random
 from typing import Any
 
-# Written into the text in place of these words: no Python object becomes such JSON by itself.
+# as_json replaces these placeholders with JSON that no Python object serializes to.
 HUGE, DEEP, TWICE = "@@huge@@", "@@deep@@", "@@twice@@"
 _RAW = {
-    HUGE: "9" * 5000,  # more digits than Python turns into a number
+    HUGE: "9" * 5000,  # more digits than Python converts to an integer
     DEEP: "[" * 3000 + "]" * 3000,
     TWICE: '{"ok": true, "ok": [], "a": 1, "a": {"a": 2}}',
 }
@@ -40,7 +40,7 @@ TOKENS: list[bytes] = [
 
 
 def mutate_tree(tree: Any, random: Random) -> Any:
-    """A copy of a JSON value in which some nodes are others."""
+    """Return a copy of a JSON value with some nodes replaced."""
     tree = copy.deepcopy(tree)
     for _ in range(random.choice((1, 1, 1, 2, 3, 5))):
         tree = _mutate_node(tree, random)
@@ -65,7 +65,7 @@ def _mutate_node(tree: Any, random: Random) -> Any:
         other, name = random.choice(places)
         holder[key] = copy.deepcopy(other[name])
     elif isinstance(holder, dict):
-        odd = random.choice([one for one in VALUES if isinstance(one, str)])
+        odd = random.choice([value for value in VALUES if isinstance(value, str)])
         holder[odd] = copy.deepcopy(random.choice(VALUES)) if random.random() < 0.5 else holder[key]
     else:
         holder.insert(key, copy.deepcopy(random.choice(VALUES)))
@@ -73,7 +73,7 @@ def _mutate_node(tree: Any, random: Random) -> Any:
 
 
 def _places(tree: Any) -> Any:
-    """Every (holder, key) in a tree."""
+    """Yield every (container, key) in a tree."""
     pending = [tree]
     while pending:
         holder = pending.pop()
@@ -85,15 +85,15 @@ def _places(tree: Any) -> Any:
 
 
 def as_json(tree: Any) -> bytes:
-    """The text of a tree, with what no tree can hold."""
+    """Serialize a tree, and replace its placeholders with the raw JSON."""
     text = json.dumps(tree)
-    for word, raw in _RAW.items():
-        text = text.replace(f'"{word}"', raw)
+    for placeholder, raw in _RAW.items():
+        text = text.replace(f'"{placeholder}"', raw)
     return text.encode()
 
 
 def mutate_bytes(data: bytes, random: Random, others: list[bytes]) -> bytes:
-    """Flips, cuts, repetitions, tokens, and pieces of other samples."""
+    """Flip, cut, and repeat bytes; insert tokens and pieces of other samples."""
     for _ in range(random.choice((1, 1, 2, 3, 6))):
         at, end = sorted((random.randint(0, len(data)), random.randint(0, len(data))))
         end = min(end, at + random.choice((1, 2, 8, 64, 100_000)))
@@ -120,7 +120,7 @@ def mutate_bytes(data: bytes, random: Random, others: list[bytes]) -> bytes:
 
 
 def mutate_lines(data: bytes, random: Random, others: list[bytes]) -> bytes:
-    """Lines repeated, dropped, moved, indented; the part behind a separator replaced by a token."""
+    """Repeat, drop, insert, or indent lines, or put a token at their start or after a separator."""
     lines = data.split(b"\n")
     for _ in range(random.choice((1, 1, 2, 4))):
         at = random.randrange(len(lines))

@@ -1,6 +1,6 @@
-"""Valid samples of everything that comes from outside, as honest projects and machines make it."""
+"""Valid samples of all external input, as well-behaved projects and machines produce it."""
 
-# ruff: noqa: E501 - tables that are read across
+# ruff: noqa: E501 - tables are easier to read with long lines
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import mlworkbench
-from tests.unit.test_fold import SPEC
+from tests.unit.history.test_fold import SPEC
 
 _SAMPLES = Path(mlworkbench.__file__).parent / "samples"
 SHA = "0123456789abcdef" * 4
 
-# -- answers of an agent -------------------------------------------------------------------------------
+# -- responses of an agent -----------------------------------------------------------------------------
 
 _ENGINE = {
     "program": "docker", "path": "/usr/bin/docker", "version": "28.2.2", "os": "linux", "arch": "amd64", "rootless": False,
@@ -96,7 +96,7 @@ ANSWERS: dict[str, list[Any]] = {
     "image": [{"ok": True, "libc": "glibc 2.36"}],
     "upload": [{"ok": True, "more": True, "base": True, "missing": [[0, 2]], "have": [[0, 3]]}],
 }  # fmt: skip
-STREAMS: list[Any] = [  # [message, body] …
+STREAMS: list[Any] = [  # each stream is a list of [message, body]
     [[{"more": True, "name": "log"}, "line\n"], [{"more": True, "name": "metrics/1-0"}, '{"n": "loss", "v": 1}\n'],
      [{"more": True, "name": "events.jsonl"}, '{"w": "s", "seq": 1, "t": 1, "kind": "accepted", "data": {}}\n'],
      [{"ok": True, "exists": True, "claimed": True, "supervised": True, "pending": False}, ""]],
@@ -104,7 +104,7 @@ STREAMS: list[Any] = [  # [message, body] …
     [[{"more": True}, "0123456789"], [{"ok": True}, ""]],
 ]  # fmt: skip
 
-# -- what a run leaves ---------------------------------------------------------------------------------
+# -- files of a run ------------------------------------------------------------------------------------
 
 _KINDS_OF_EVENTS: list[tuple[str, dict[str, Any]]] = [
     ("accepted", {}), ("step", {"step": "code"}), ("queued", {"reason": "GPU 0 is held"}),
@@ -170,7 +170,7 @@ LOCKS = [
 ]
 TELEMETRY = [[_SAMPLE, {"t": 2.5, "cores": 1.5, "memory": 2**30, "counted": "pss", "processes": 2}] * 3]
 
-# -- what a project brings -----------------------------------------------------------------------------
+# -- files of a project --------------------------------------------------------------------------------
 
 COMPUTE: list[Any] = [
     {

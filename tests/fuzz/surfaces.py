@@ -1,4 +1,4 @@
-"""Every place where foreign bytes are read, each as a function that reads one case as the product does."""
+"""All code that reads external input: for each kind of input, a function that reads one case as the product does."""
 
 from __future__ import annotations
 
@@ -7,92 +7,94 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
 import apsw
 
-from mlworkbench.attach.purge import Options, make_plan
+from mlworkbench.attach.purge_plan import Options, make_plan
 from mlworkbench.attachments import Attachment, Attachments
-from mlworkbench.cli import page
-from mlworkbench.cli.view import _metrics as _metrics_line
+from mlworkbench.cli import run_page
+from mlworkbench.cli.run_view import _format_metrics as _metrics_line
 from mlworkbench.client_identity import Client
-from mlworkbench.config.files import (
-    problems,
+from mlworkbench.config.config_files import (
+    check_file,
     read_compute,
     read_runconfig,
     read_spark_dependencies,
 )
-from mlworkbench.config.project import find_project
+from mlworkbench.config.project_folder import find_project
+from mlworkbench.environment_builds import build_in_advance
 from mlworkbench.environments.channels import channels_of, indexes_of
 from mlworkbench.environments.dependencies import Line
 from mlworkbench.environments.dependency_files import read_dependencies
-from mlworkbench.environments.inventory import Inventory
-from mlworkbench.environments.lock_check import checked_lock
-from mlworkbench.environments.supply import packages
+from mlworkbench.environments.environment_list import Inventory
+from mlworkbench.environments.lock_check import validate_lock
+from mlworkbench.environments.package_supply import collect_packages
 from mlworkbench.errors import MlwError
-from mlworkbench.history import rows, schema
-from mlworkbench.history.annotations import noted_of, read_all
-from mlworkbench.history.fold import ending_words
-from mlworkbench.history.folders import read_family
-from mlworkbench.history.gather import read_batch
-from mlworkbench.history.intake import take_in
-from mlworkbench.history.rows import Reading
-from mlworkbench.history.series.series import Series
+from mlworkbench.history import index_schema, rows
+from mlworkbench.history.annotations import annotations_of, read_annotations
+from mlworkbench.history.fold import format_ending
+from mlworkbench.history.ingest import ingest_bytes
+from mlworkbench.history.parallel_read import read_batch
+from mlworkbench.history.rows import ReadPosition
+from mlworkbench.history.run_folders import read_run_folder
+from mlworkbench.history.series.series_store import Series
 from mlworkbench.history.store import History
-from mlworkbench.hosts.channel import Channel, NotGreeted
-from mlworkbench.hosts.facts import Facts
-from mlworkbench.hosts.gpus import ask_gpus
-from mlworkbench.hosts.ssh import SshHost
-from mlworkbench.hosts.survey import ask_survey
-from mlworkbench.hosts.unfit import unfit
-from mlworkbench.hosts.upload import _checked
-from mlworkbench.import_runs import Here, read_spec
+from mlworkbench.hosts.channel import AgentNotStarted, Channel
+from mlworkbench.hosts.gpu_values import fetch_gpus
+from mlworkbench.hosts.host_facts import Facts
+from mlworkbench.hosts.root_survey import fetch_survey
+from mlworkbench.hosts.snapshot_upload import _check_plan
+from mlworkbench.hosts.ssh_host import SshHost
+from mlworkbench.hosts.start_failures import explain_start_failure
+from mlworkbench.import_runs import Destination, read_spec
 from mlworkbench.model import Compute, Run
 from mlworkbench.paths import UserPaths
-from mlworkbench.preflight.check import examine
-from mlworkbench.preflight.finding import Case, Script
-from mlworkbench.prepare import build_ahead
-from mlworkbench.remote import progress
+from mlworkbench.preflight.checker import examine
+from mlworkbench.preflight.finding import CheckContext, Script
+from mlworkbench.remote import sweep_log
 from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.remote.shared.frames import FrameError, Pipe
 from mlworkbench.remote.shared.layout import Root, RunFolder
-from mlworkbench.report import gpus as gpu_report
-from mlworkbench.report import spark as report_spark
-from mlworkbench.report.records import for_people, record, summary
-from mlworkbench.runfiles.clean_elsewhere import CleanerElsewhere
-from mlworkbench.runfiles.incoming import Incoming
-from mlworkbench.runfiles.manifest import read_outputs
-from mlworkbench.snapshot.ignore import Rules, judge
-from mlworkbench.targets.check import judge as judge_machine
-from mlworkbench.targets.container import Engine
-from mlworkbench.targets.gpucheck import judge_gpus
-from mlworkbench.targets.ground import Ground, _elsewhere
-from mlworkbench.targets.images import image_libc
-from mlworkbench.targets.remote import look
-from mlworkbench.targets.sparkcheck import spark_findings
-from mlworkbench.targets.target import Stock, Target
+from mlworkbench.report import gpu_report as gpu_report
+from mlworkbench.report import spark_report as report_spark
+from mlworkbench.report.run_records import record, summary, to_display
+from mlworkbench.runfiles.clean_remote import RemoteCleaner
+from mlworkbench.runfiles.output_fetch import OutputFetcher
+from mlworkbench.runfiles.output_manifest import read_outputs
+from mlworkbench.snapshot.ignore_rules import Rules, exclusion_reason
+from mlworkbench.targets.container_plan import Engine
+from mlworkbench.targets.gpu_check import gpu_findings
+from mlworkbench.targets.image_libc import image_libc
+from mlworkbench.targets.machine_check import machine_findings as judge_machine
+from mlworkbench.targets.open_remote import probe_machine
+from mlworkbench.targets.spark_check import spark_findings
+from mlworkbench.targets.target import Target, UploadSource
+from mlworkbench.targets.target_facts import TargetFacts, _remote_facts
 from mlworkbench.targets.types import REMOTEDOCKER
-from mlworkbench.ui.answers import run as answers_run
-from mlworkbench.ui.answers.gpu import verdict
-from mlworkbench.ui.answers.samples import Samples, _names
+from mlworkbench.ui.queries import run as answers_run
+from mlworkbench.ui.queries.gpu_verdict import verdict
+from mlworkbench.ui.queries.telemetry import Telemetry, _gpu_names
 from tests.fuzz import samples
 from tests.fuzz.campaign import Surface
-from tests.unit.test_fold import SPEC
+from tests.unit.history.test_fold import SPEC
 
-MOST = 60_000  # bytes in a pipe that nobody reads meanwhile
+MOST = 60_000  # maximum number of bytes that a pipe buffers without a reader
 FAR = Compute("far", "remotedocker", "far", "ada", spark_master="spark://m:7077", nvidia_docker=True)
 
 FACTS = Facts.from_json(samples.FACTS)
+_NO_HISTORY: Any = SimpleNamespace(paths=UserPaths(Path("/no/such/store")))  # for pages that only look up its folder
 
 
 class _Refused(Exception):
-    """What a reader of frames calls no message."""
+    """Raised for input that is not a message."""
 
 
 def _message(case: bytes) -> dict[str, Any]:
-    """As ``Pipe.receive`` does it."""
+    """Parse a message as ``Pipe.receive`` does."""
     try:
         message = json.loads(case)
     except (ValueError, RecursionError):
@@ -131,7 +133,7 @@ def _frames(case: bytes, folder: Path) -> None:
 
 
 class _Process:
-    """An ssh that has ended."""
+    """An ssh process that has ended."""
 
     stdin = stdout = None
 
@@ -148,7 +150,7 @@ class _Tail:
 
 
 class _Host(SshHost):
-    """An SSH host whose agent's frames are at hand."""
+    """An SSH host with prepared frames from its agent."""
 
     def __init__(self, folder: Path, frames: bytes) -> None:
         super().__init__(Attachment(folder, "eve@far:22", address="far", username="eve", port=22), UserPaths(folder))
@@ -158,14 +160,14 @@ class _Host(SshHost):
         self._sink = os.open(os.devnull, os.O_WRONLY)
         self._made: Any = Channel.__new__(Channel)
         self._made.pipe = Pipe(self._source, self._sink)
-        self._made._process, self._made._errors = _Process(), _Tail()
-        self._made._nonce, self._made._client, self._made._said_hello, self._made.hello = "77", None, False, {}
+        self._made._process, self._made._stderr = _Process(), _Tail()
+        self._made._nonce, self._made._client, self._made._hello_sent, self._made.hello = "77", None, False, {}
 
-    def _open(self, ahead: bool = False) -> Channel:
+    def _open_channel(self, accepts_pipelined: bool = False) -> Channel:
         return self._made  # type: ignore[no-any-return]
 
     def _drop_channel(self) -> None:
-        self._ahead = None
+        self._pipelined = None
 
     def end(self) -> None:
         os.close(self._source)
@@ -174,8 +176,8 @@ class _Host(SshHost):
 
 def _stream(case: bytes, folder: Path) -> None:
     frames = b""
-    for one in _listed(case):
-        message, body = (one[0], one[1]) if isinstance(one, list) and len(one) == 2 else (one, "")
+    for item in _listed(case):
+        message, body = (item[0], item[1]) if isinstance(item, list) and len(item) == 2 else (item, "")
         text = body.encode("utf-8", "replace") if isinstance(body, str) else b"x"
         frames += _frame(message, text[:1000])
     uses: list[Callable[[Any], Any]] = [
@@ -183,29 +185,29 @@ def _stream(case: bytes, folder: Path) -> None:
         lambda host: host.news("r", {"log": 0}, 4),
         lambda host: list(host.outputs("r", [("a", 0, 3), ("b", 0, 2)])),
         lambda host: host.read_file("r", "outputs.json", 0, 100),
-        lambda host: host._made.greet(1.0),
+        lambda host: host._made.handshake(1.0),
     ]
     host = _Host(folder, frames)
     try:
         uses[crc32(case) % len(uses)](host)
-    except NotGreeted as error:
-        raise unfit(host.attachment, error) from None
+    except AgentNotStarted as error:
+        raise explain_start_failure(host.attachment, error) from None
     finally:
         host.end()
 
 
 def _listed(case: bytes) -> list[Any]:
     try:
-        found = json.loads(case)
+        messages = json.loads(case)
     except (ValueError, RecursionError):
         raise _Refused from None
-    return found if isinstance(found, list) else [found]
+    return messages if isinstance(messages, list) else [messages]
 
 
 class _Saying:
-    """A host that answers every request with one message."""
+    """A host that answers every request with the same message."""
 
-    distant = True
+    is_remote = True
     identity = "eve@far:22"
     attachment = None
 
@@ -216,12 +218,12 @@ class _Saying:
     def connect(self) -> None:
         pass
 
-    def ask(self, request: Any, body: bytes = b"", patience: float = 0.0) -> dict[str, Any]:
+    def ask(self, request: Any, body: bytes = b"", timeout: float = 0.0) -> dict[str, Any]:
         if request.get("do") == "built":
-            self._message = {**self._message, "state": "ready"}  # else it is asked for ever
+            self._message = {**self._message, "state": "ready"}  # otherwise the client repeats the request forever
         return self._message
 
-    def call(self, verb: str, run_id: str, words: Any, message: Any) -> dict[str, Any]:
+    def call(self, verb: str, run_id: str, arguments: Any, message: Any) -> dict[str, Any]:
         return self._message
 
     def send_packages(self, packages: Any, progress: Any = None) -> None:
@@ -236,7 +238,7 @@ def _size(count: float) -> str:
 
 
 def _each(*uses: Callable[[], Any]) -> None:
-    """All of them; each may end in its own sentence."""
+    """Call every function, even if some raise MlwError; then raise the last of these errors."""
     last: MlwError | None = None
     for use in uses:
         try:
@@ -250,52 +252,52 @@ def _each(*uses: Callable[[], Any]) -> None:
 def _hello(case: bytes, folder: Path) -> None:
     host = _Host(folder, b"\nMLW-AGENT 77\n" + _frame(_message(case)))
     try:
-        host._made.greet(1.0)
-        host._learn(host._made.hello)
-        host._warm_words()
+        host._made.handshake(1.0)
+        host._update_attachment(host._made.hello)
+        host._warm_command()
         host.inrun()
     finally:
         host.end()
 
 
 def _facts(case: bytes, folder: Path) -> None:
-    said: Any = _Saying(_message(case), folder)
-    facts, link = look(said, None)
+    host: Any = _Saying(_message(case), folder)
+    facts, link = probe_machine(host, None)
     judge_machine(facts, FAR, None, _size, link)
-    _elsewhere_from(facts, folder)
+    _remote_facts_from(facts, folder)
 
 
-def _elsewhere_from(facts: Facts, folder: Path) -> None:
+def _remote_facts_from(facts: Facts, folder: Path) -> None:
     from dataclasses import asdict
 
     attachment = Attachment(folder, "eve@far:22", "far", "eve", 22, root="/r", facts=asdict(facts))
-    _elsewhere(attachment, FAR, "/r", Target(_Saying({}, folder), REMOTEDOCKER))  # type: ignore[arg-type]
+    _remote_facts(attachment, FAR, "/r", Target(_Saying({}, folder), REMOTEDOCKER))  # type: ignore[arg-type]
 
 
 def _gpus(case: bytes, folder: Path) -> None:
-    found = ask_gpus(_Saying(_message(case), folder))  # type: ignore[arg-type]
-    gpu_report.summary(found)
-    for one in found.gpus:
-        gpu_report.row(one)
-        gpu_report.line(one)
+    report = fetch_gpus(_Saying(_message(case), folder))  # type: ignore[arg-type]
+    gpu_report.summary(report)
+    for gpu in report.gpus:
+        gpu_report.row(gpu)
+        gpu_report.line(gpu)
 
 
 def _doctor(case: bytes, folder: Path) -> None:
-    found = _message(case).get("found")
-    if isinstance(found, dict):
-        judge_gpus(found, FACTS, FAR)
-        judge_gpus(found, FACTS, Compute("local", "local"))
+    findings = _message(case).get("found")
+    if isinstance(findings, dict):
+        gpu_findings(findings, FACTS, FAR)
+        gpu_findings(findings, FACTS, Compute("local", "local"))
 
 
 def _space(case: bytes, folder: Path) -> None:
-    cleaner = CleanerElsewhere.__new__(CleanerElsewhere)
-    cleaner._host, cleaner._free, cleaner._kept = _Saying(_message(case), folder), [], {}  # type: ignore[assignment]
-    cleaner._young = 0.0
+    cleaner = RemoteCleaner.__new__(RemoteCleaner)
+    cleaner._host, cleaner._removable, cleaner._kept = _Saying(_message(case), folder), [], {}  # type: ignore[assignment]
+    cleaner._recent_seconds = 0.0
     _each(cleaner.find, cleaner.remove)
 
 
 def _survey(case: bytes, folder: Path) -> None:
-    survey = ask_survey(_Saying(_message(case), folder), sizes=True)  # type: ignore[arg-type]
+    survey = fetch_survey(_Saying(_message(case), folder), sizes=True)  # type: ignore[arg-type]
     (folder / "runs").mkdir(exist_ok=True)
     history = History(UserPaths(folder))
     try:
@@ -319,14 +321,14 @@ def _verbs(case: bytes, folder: Path) -> None:
     message = _message(case)
     host: Any = _Saying(message, folder)
     lock = {"kind": "managed", "digest": samples.SHA, "conda": [], "pip": [], "python": {"source": "host"}}
-    stock = Stock(host.root, lambda lock, answer: packages(lock, answer, host.root))
+    uploads = UploadSource(host.root, lambda lock, answer: collect_packages(lock, answer, host.root))
     uses: list[Callable[[], Any]] = [
         lambda: Target(host).adopt("r", None),
         lambda: Target(host).cancel("r", "me", None),
-        lambda: build_ahead(host, lock, None, stock, lambda data: None),
+        lambda: build_in_advance(host, lock, None, uploads, lambda data: None),
     ]
-    if message.get("claimed") or message.get("owner") or not message.get("ok"):  # else it waits for another's claim
-        uses.append(lambda: Target(host).launch(SPEC, {}, Stock(host.root, lambda lock, answer: {})))
+    if message.get("claimed") or message.get("owner") or not message.get("ok"):  # otherwise launch waits for a claim
+        uses.append(lambda: Target(host).launch(SPEC, {}, UploadSource(host.root, lambda lock, answer: {})))
     _each(*uses)
 
 
@@ -336,14 +338,14 @@ def _spark_answer(case: bytes, folder: Path) -> None:
 
 def _image(case: bytes, folder: Path) -> None:
     host: Any = _Saying(_message(case), folder)
-    ground = Ground("/home/ada", "/home/ada/share", engine=Engine("/usr/bin/docker"))
+    ground = TargetFacts("/home/ada", "/home/ada/share", engine=Engine("/usr/bin/docker"))
     (folder / "cache").mkdir(exist_ok=True)
     (folder / "cache" / "images.json").unlink(missing_ok=True)
     image_libc(Target(host), FAR, ground, UserPaths(folder))()
 
 
 def _upload(case: bytes, folder: Path) -> None:
-    _checked(_message(case), [(samples.SHA, 5), ("f" * 64, 7)])
+    _check_plan(_message(case), [(samples.SHA, 5), ("f" * 64, 7)])
 
 
 # -- runs ----------------------------------------------------------------------------------------------
@@ -351,48 +353,56 @@ def _upload(case: bytes, folder: Path) -> None:
 _index: list[apsw.Connection] = []
 
 
-def _shown(run: Run, reading: Reading) -> None:
-    """Into the index and out of it, and as people and programs see it."""
+def _shown(run: Run, reading: ReadPosition) -> None:
+    """Write a run to the index, read it back, and render it for people and programs."""
     if not _index:
         _index.append(apsw.Connection(":memory:"))
-        schema.create(_index[0])
+        index_schema.create(_index[0])
     encoded = rows.encode(run, reading, {})
     rows.decode(encoded.body[0], encoded.body[1])
     connection = _index[0]
     connection.execute("BEGIN")
     try:
-        rows.pour(connection, encoded)
+        rows.bulk_insert(connection, encoded)
         list(connection.execute("SELECT json_extract(facts, '$.duration'), json_extract(metrics, '$.loss') FROM runs"))
         for stored in rows.select(connection, "1", ()):
-            told = record(stored.run)
-            for_people(told)
-            json.dumps(told)
+            shown = record(stored.run)
+            to_display(shown)
+            json.dumps(shown)
             _seen(stored.run)
     finally:
         connection.execute("ROLLBACK")
 
 
 def _seen(run: Run) -> None:
-    """What the pages and the command line make of it."""
+    """Render a run for the browser UI and the command line."""
     summary(run)
-    assert len(ending_words(run) or "") < 100
-    for show in (page._head, page._spark, page._parameters, page._words, page._grounds, page._hints):
+    assert len(format_ending(run) or "") < 100
+    for show in (
+        run_page._header,
+        run_page._spark,
+        run_page._parameters,
+        run_page._annotations,
+        run_page._provenance,
+        run_page._hints,
+    ):
         list(show(run))
     if run.cause and crc32(run.cause.encode(errors="replace")) % 16 == 0:
-        page._trouble(run)  # which looks through every text of `mlw explain`
+        # Only for some causes, because it searches all texts of `mlw explain`.
+        run_page._problems(_NO_HISTORY, run)
     for tell in (verdict, answers_run.ending, answers_run.cause, answers_run.parameters, answers_run.last_values):
         tell(run)
-    _names(run)
+    _gpu_names(run)
     _metrics_line(run)
     if run.spark:
-        report_spark.words(run.spark, run.status.final)
+        report_spark.spark_fields(run.spark, run.status.final)
         report_spark.members(run.spark)
-        report_spark.troubles(run.spark)
+        report_spark.describe_problems(run.spark)
         report_spark.tunnel(run)
 
 
 def _journal(case: bytes, folder: Path) -> None:
-    run, reading = take_in(Run(SPEC), Reading(), {"events.jsonl": case})
+    run, reading = ingest_bytes(Run(SPEC), ReadPosition(), {"events.jsonl": case})
     if crc32(case) % 4:
         rows.encode(run, reading, {})
     else:
@@ -400,35 +410,35 @@ def _journal(case: bytes, folder: Path) -> None:
 
 
 def _metrics(case: bytes, folder: Path) -> None:
-    from mlworkbench.history.family import children_of
+    from mlworkbench.history.nested_runs import children_of
 
-    run, reading = take_in(Run(SPEC), Reading(), {"metrics/1-0": case})
+    run, reading = ingest_bytes(Run(SPEC), ReadPosition(), {"metrics/1-0": case})
     if crc32(case) % 4:
         rows.encode(run, reading, {})
         return
     _shown(run, reading)
     for child in children_of(run):
-        _shown(child, Reading())
+        _shown(child, ReadPosition())
 
 
 def _run_folder(folder: Path) -> RunFolder:
-    found = Root(str(folder)).run(SPEC.id)
-    if not os.path.isdir(found.metrics):
-        os.makedirs(found.metrics)
-    return found
+    run = Root(str(folder)).run(SPEC.id)
+    if not os.path.isdir(run.metrics):
+        os.makedirs(run.metrics)
+    return run
 
 
 def _child(case: bytes, folder: Path) -> None:
-    """What the conductor of a sweep reads of a child, and a supervisor of a run that it takes over."""
+    """Read a run as the conductor of its sweep does, and as a supervisor that takes over the run does."""
     run = _run_folder(folder)
     Path(run.events).write_bytes(case)
     Path(run.metrics, "1-0").write_bytes(case)
-    told = progress.how_ended(run)
-    if told is not None:
-        assert len(progress.outcome(told)) < 100
-        assert len(text_of(progress.failures([(SPEC.id, told)]))) < 10_000
-    progress.when_started(run)
-    progress.last_value(run, "loss")
+    finished = sweep_log.read_finished(run)
+    if finished is not None:
+        assert len(sweep_log.outcome_text(finished)) < 100
+        assert len(text_of(sweep_log.summarize_failures([(SPEC.id, finished)]))) < 10_000
+    sweep_log.read_start_time(run)
+    sweep_log.read_last_value(run, "loss")
     journal = Journal(run)
     journal.add("step", {})
     journal.close()
@@ -441,8 +451,8 @@ def _series(case: bytes, folder: Path) -> None:
     with Series(run) as series:
         for name in series.names()[:8]:
             series.points(name.name)
-            series.drawn(name.name, 10)
-            series.ends(name.name)
+            series.downsample(name.name, 10)
+            series.value_range(name.name)
             series.values(name.name, newest=3)
             series.rows(name.name)
 
@@ -451,43 +461,43 @@ def _manifest(case: bytes, folder: Path) -> None:
     path = folder / "outputs.json"
     path.write_bytes(case)
     place = folder / "outputs"
-    found = [one for one in read_outputs(str(path)) if one.size < 10_000]
+    outputs = [output for output in read_outputs(str(path)) if output.size < 10_000]
     try:
-        Incoming(str(place), lambda files: iter(()), lambda done: None).fetch(found)
+        OutputFetcher(str(place), lambda files: iter(()), lambda done: None).fetch(outputs)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
 def _notes(case: bytes, folder: Path) -> None:
     run = _run_folder(folder)
-    Path(run.noted).write_bytes(case)
-    noted = noted_of(read_all(Root(str(folder)), SPEC.folder), SPEC.id)
-    rows.encode(Run(SPEC, noted=noted), Reading(), {})
+    Path(run.annotations).write_bytes(case)
+    noted = annotations_of(read_annotations(Root(str(folder)), SPEC.folder), SPEC.id)
+    rows.encode(Run(SPEC, noted=noted), ReadPosition(), {})
 
 
 def _spec(case: bytes, folder: Path) -> None:
     run = _run_folder(folder)
     Path(run.spec).write_bytes(case)
-    Path(run.noted).unlink(missing_ok=True)
+    Path(run.annotations).unlink(missing_ok=True)
     for name in os.listdir(run.metrics):
         Path(run.metrics, name).unlink()
-    if read_batch(Root(str(folder)), [SPEC.id]):  # else it is passed over
-        for one, reading in read_family(Root(str(folder)), SPEC.id):
+    if read_batch(Root(str(folder)), [SPEC.id]):  # an empty result means that the run is skipped
+        for one, reading in read_run_folder(Root(str(folder)), SPEC.id):
             _shown(one, reading)
 
 
 def _lock(case: bytes, folder: Path) -> None:
-    """What ``--locked`` repeats."""
+    """Read the lock file that ``--locked`` reuses."""
     try:
-        found = json.loads(case)
+        lock = json.loads(case)
     except (ValueError, RecursionError):
-        return  # then the run has no record
-    if isinstance(found, dict):
-        _each(*(lambda contained=contained: checked_lock(found, contained=contained) for contained in (True, False)))
+        return  # the history does not accept such a lock file
+    if isinstance(lock, dict):
+        _each(*(lambda contained=contained: validate_lock(lock, contained=contained) for contained in (True, False)))
 
 
 class _Spoken:
-    """A host whose every file holds the same."""
+    """A host on which all files have the same content."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -497,17 +507,17 @@ class _Spoken:
 
 
 def _foreign_spec(case: bytes, folder: Path) -> None:
-    here = Here(FAR, "p", str(folder))
-    spec = read_spec(_Spoken(case), here, SPEC.id, "ada@old")  # type: ignore[arg-type]
+    destination = Destination(FAR, "p", str(folder))
+    spec = read_spec(_Spoken(case), destination, SPEC.id, "ada@old")  # type: ignore[arg-type]
     assert spec.compute == FAR and not spec.secrets and not spec.environment and spec.origin
-    _shown(Run(spec), Reading())
+    _shown(Run(spec), ReadPosition())
 
 
 def _telemetry(case: bytes, folder: Path) -> None:
     run = _run_folder(folder)
-    for path in (run.gpu, run.effort):
+    for path in (run.gpu, run.usage_samples):
         Path(path).write_bytes(case)
-        Samples()._read(path)
+        Telemetry()._read(path)
 
 
 # -- projects ------------------------------------------------------------------------------------------
@@ -523,7 +533,7 @@ def _file(name: str, *readers: Callable[[Path], Any]) -> Callable[[bytes, Path],
 
 
 def _needs(name: str, **beside: bytes) -> Callable[[bytes, Path], None]:
-    """A file that says what packages are needed, in a project of its own."""
+    """Return a function that reads a dependency file in a separate project."""
 
     def consume(case: bytes, folder: Path) -> None:
         project = folder / name.replace(".", "-")
@@ -534,13 +544,13 @@ def _needs(name: str, **beside: bytes) -> Callable[[bytes, Path], None]:
             for other, data in beside.items():
                 (project / other.replace("_", ".")).write_bytes(data)
         (project / name).write_bytes(case)
-        found = read_dependencies(project / name, project)
-        examine(Case(FAR, found, FACTS, None, None))
-        indexes = indexes_of(found, {"P": "x", "PIP_CONFIG_FILE": os.devnull}, Path())
-        indexes.public(Path())
+        dependencies = read_dependencies(project / name, project)
+        examine(CheckContext(FAR, dependencies, FACTS, None, None))
+        indexes = indexes_of(dependencies, {"P": "x", "PIP_CONFIG_FILE": os.devnull}, Path())
+        indexes.fingerprint(Path())
         indexes.hosts_with_password()
-        channels_of(found)
-        [one.wheel for one in found.pip]
+        channels_of(dependencies)
+        [requirement.wheel for requirement in dependencies.pip]
 
     return consume
 
@@ -550,32 +560,32 @@ def _script(case: bytes, folder: Path) -> None:
         text = case.decode("utf-8-sig")
     except UnicodeDecodeError:
         return
-    examine(Case(FAR, None, FACTS, Script("train.py", text), Line("nvidia/cuda:12.9", "x", 1)))
+    examine(CheckContext(FAR, None, FACTS, Script("train.py", text), Line("nvidia/cuda:12.9", "x", 1)))
 
 
 def _ignore(case: bytes, folder: Path) -> None:
     chain = (Rules("", ".mlwignore", case[:3000]),)
     for place, name, is_folder in (("", "a", True), ("data", "keep.csv", False), ("a/b/c/d", "x" * 60, False)):
-        judge(chain, place, name, is_folder)
+        exclusion_reason(chain, place, name, is_folder)
 
 
 def _project(case: bytes, folder: Path) -> None:
     project = folder / "project"
     (project / "aml_config").mkdir(parents=True, exist_ok=True)
     (project / "aml_config" / "project.json").write_bytes(case)
-    found = find_project(project)
-    found.computes()
+    project_ = find_project(project)
+    project_.computes()
 
 
 def _attachment(case: bytes, folder: Path) -> None:
     place = folder / "targets" / "0123456789abcdef"
     place.mkdir(parents=True, exist_ok=True)
     (place / "attachment.json").write_bytes(case)
-    found = Attachments(UserPaths(folder))
-    found.find("far", "ada")
-    for one in found.list():
-        judge_machine(Facts.from_json(one.facts), FAR, None, _size)
-        _elsewhere(one, FAR, "/r", Target(_Saying({}, folder)))  # type: ignore[arg-type]
+    attachments = Attachments(UserPaths(folder))
+    attachments.find("far", "ada")
+    for attachment in attachments.list():
+        judge_machine(Facts.from_json(attachment.facts), FAR, None, _size)
+        _remote_facts(attachment, FAR, "/r", Target(_Saying({}, folder)))  # type: ignore[arg-type]
 
 
 _MESSAGES = (MlwError, FrameError, _Refused)
@@ -602,9 +612,9 @@ SURFACES: list[Surface] = [
     Surface("spec", [SPEC.to_json()], _spec, 0.7),
     Surface("lock", samples.LOCKS, _lock, 0.3),
     Surface("foreign-spec", samples.FOREIGN, _foreign_spec, 0.5, _MESSAGES),
-    Surface("compute", samples.COMPUTE, _file("far.compute", problems, read_compute), 1.0),
-    Surface("runconfig", samples.RUNCONFIG, _file("far.runconfig", problems, read_runconfig), 1.0),
-    Surface("spark", samples.SPARK, _file("spark_dependencies.yml", problems, read_spark_dependencies), 0.5),
+    Surface("compute", samples.COMPUTE, _file("far.compute", check_file, read_compute), 1.0),
+    Surface("runconfig", samples.RUNCONFIG, _file("far.runconfig", check_file, read_runconfig), 1.0),
+    Surface("spark", samples.SPARK, _file("spark_dependencies.yml", check_file, read_spark_dependencies), 0.5),
     Surface("conda", samples.CONDA, _needs("conda_dependencies.yml"), 1.0),
     Surface("environment-yml", samples.CONDA, _needs("environment.yml"), 0.5),
     Surface("requirements", samples.REQUIREMENTS, _needs("requirements.txt"), 1.0),

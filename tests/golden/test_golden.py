@@ -1,4 +1,4 @@
-"""Texts that users and programs read, compared with recorded ones. ``MLW_GOLDEN=write`` records them anew."""
+"""Compare texts that users and programs read with recorded ones. ``MLW_GOLDEN=write`` records them again."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 import click
 import pytest
 
-from mlworkbench.cli.verbs import mlw
+from mlworkbench.cli.command_tree import mlw
 
 TEXTS = Path(__file__).parent / "texts"
 
 
-def commands(command: click.Command, words: list[str]) -> Iterator[list[str]]:
-    yield words
+def iterate_commands(command: click.Command, arguments: list[str]) -> Iterator[list[str]]:
+    yield arguments
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
-            yield from commands(command.get_command(context, name), [*words, name])
+            yield from iterate_commands(command.get_command(context, name), [*arguments, name])
 
 
-HELP = list(commands(mlw, []))
+COMMANDS = list(iterate_commands(mlw, []))
 
 
 def compare(name: str, text: str) -> None:
@@ -35,54 +35,53 @@ def compare(name: str, text: str) -> None:
     assert text == path.read_text()
 
 
-@pytest.mark.parametrize("words", HELP, ids=lambda words: " ".join(["mlw", *words]))
-def test_help(user, words):
-    done = user.mlw(*words, "--help", env={"COLUMNS": "80"})
-    assert done.code == 0
-    compare("-".join(["help", *words]), done.out)
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: " ".join(["mlw", *arguments]))
+def test_help(user, arguments):
+    result = user.mlw(*arguments, "--help", env={"COLUMNS": "80"})
+    assert result.code == 0
+    compare("-".join(["help", *arguments]), result.out)
 
 
-def test_every_recorded_help_is_of_a_command():
-    names = {"-".join(["help", *words]) for words in HELP}
+def test_every_recorded_help_belongs_to_a_command():
+    names = {"-".join(["help", *arguments]) for arguments in COMMANDS}
     assert {path.stem for path in TEXTS.glob("help*.txt")} == names
 
 
 class Transcript:
-    """What a user types, and what they see."""
+    """Commands that a user types, and their output."""
 
     def __init__(self, user):
         self.user = user
         user.env["LOGNAME"] = "ada"
         self.lines = []
 
-    def type_in(self, *words, cwd=None):
-        done = self.user.mlw(*words, cwd=cwd, env={"COLUMNS": "100"})
-        self.lines.append(f"$ mlw {' '.join(words)}   # exit code {done.code}")
-        self.lines.extend(done.out.splitlines() + [f"! {line}" for line in done.err.splitlines()] + [""])
-        return done
+    def type_in(self, *arguments, cwd=None):
+        result = self.user.mlw(*arguments, cwd=cwd, env={"COLUMNS": "100"})
+        self.lines.append(f"$ mlw {' '.join(arguments)}   # exit code {result.code}")
+        self.lines.extend(result.out.splitlines() + [f"! {line}" for line in result.err.splitlines()] + [""])
+        return result
 
     def compare(self, name, *runs):
-        """With what differs from run to run blotted out."""
+        """Compare the transcript, with parts masked that vary between runs."""
         text = "\n".join(self.lines) + "\n"
         for number, run in enumerate(runs, 1):
             text = text.replace(run, f"RUN-{number}".ljust(len(run)))
-        for value, word in ((str(self.user.home), "HOME"), (str(self.user.store), "STORE")):
-            text = text.replace(value, word)
-        compare(name, _blot(text))
+        for value, placeholder in ((str(self.user.home), "HOME"), (str(self.user.store), "STORE")):
+            text = text.replace(value, placeholder)
+        compare(name, _mask_variable_parts(text))
 
     def hide(self, *patterns):
-        """Take out what this machine has and another has not: (what, instead of it)."""
-        for pattern, instead in patterns:
-            self.lines = re.sub(pattern, instead, "\n".join(self.lines), flags=re.MULTILINE).split("\n")
+        """Replace parts that depend on the machine: (pattern, replacement)."""
+        for pattern, replacement in patterns:
+            self.lines = re.sub(pattern, replacement, "\n".join(self.lines), flags=re.MULTILINE).split("\n")
 
 
-def test_transcript_of_a_first_hour(user):
-    """What a newcomer types, and what they see."""
-    seen = Transcript(user)
-    type_in = seen.type_in
+def test_transcript_of_first_steps(user):
+    transcript = Transcript(user)
+    type_in = transcript.type_in
     type_in("project", "create", "--name", "demo")
     project = user.home / "demo"
-    done = type_in("experiment", "submit", "-c", "local", "train.py", "--epochs", "20", cwd=project)
+    good = type_in("experiment", "submit", "-c", "local", "train.py", "--epochs", "20", cwd=project)
     (project / "bad.py").write_text("import json\n\ndef load():\n    return json.loads('nonsense')\n\nload()\n")
     bad = type_in("submit", "bad.py", cwd=project)
     type_in("history", "list", cwd=project)
@@ -93,16 +92,15 @@ def test_transcript_of_a_first_hour(user):
     config = project / "aml_config" / "local.compute"
     config.write_text(config.read_text() + "\nsharedVolumne: true\n")
     type_in("project", "validate", cwd=project)
-    seen.compare("first-hour", done.run, bad.run)
+    transcript.compare("first-hour", good.run, bad.run)
 
 
-def test_transcript_of_a_second_hour(user):
-    """The commands that a newcomer comes to later."""
-    seen = Transcript(user)
+def test_transcript_of_other_commands(user):
+    transcript = Transcript(user)
     project = user.project("demo")
-    one = user.mlw("submit", "train.py", "--epochs", "20", "--lr", "0.1", cwd=project).run
-    two = user.mlw("submit", "train.py", "--epochs", "20", "--lr", "0.2", cwd=project).run
-    for words in (
+    first = user.mlw("submit", "train.py", "--epochs", "20", "--lr", "0.1", cwd=project).run
+    second = user.mlw("submit", "train.py", "--epochs", "20", "--lr", "0.2", cwd=project).run
+    for command in (
         "project show",
         "project sample list",
         "computetarget list",
@@ -112,34 +110,34 @@ def test_transcript_of_a_second_hour(user):
         "runconfiguration list",
         "runconfiguration delete -n fast -y",
         "experiment prepare -c local",
-        f"experiment status {two}",
-        f"logs {two}",
-        f"cancel {two}",
-        f"show {two}",
+        f"experiment status {second}",
+        f"logs {second}",
+        f"cancel {second}",
+        f"show {second}",
         "history best --metric loss",
         "history list --group lr",
-        f"history metrics {two}",
-        f"history metrics {two} loss --width 60 --height 8",
-        f"history compare {one} {two}",
-        f"history tag {two} --add best",
-        f"history note {two} promising",
-        f"history rename {two} baseline",
-        f"history archive {one}",
+        f"history metrics {second}",
+        f"history metrics {second} loss --width 60 --height 8",
+        f"history compare {first} {second}",
+        f"history tag {second} --add best",
+        f"history note {second} promising",
+        f"history rename {second} baseline",
+        f"history archive {first}",
         "history list --archived",
-        f"history archive {one} --undo",
-        f"history download {one} -d results",
-        f"history promote -r {one} --artifact-path model.json -n moons",
+        f"history archive {first} --undo",
+        f"history download {first} -d results",
+        f"history promote -r {first} --artifact-path model.json -n moons",
         "asset list",
         "asset download -l assets/moons.link -d models",
-        f"project restore --run-id {one} --path code",
-        f"experiment diagnostics {one} --to bundle.zip",
+        f"project restore --run-id {first} --path code",
+        f"experiment diagnostics {first} --to bundle.zip",
         "experiment clean",
         "history rebuild",
-        f"history remove {one} -y",
+        f"history remove {first} -y",
         "show nosuch",
     ):
-        seen.type_in(*words.split(), cwd=project)
-    seen.hide(
+        transcript.type_in(*command.split(), cwd=project)
+    transcript.hide(
         (r"^(?:gpu|docker|podman|sessions) +(?:ok|warning) .*\n", ""),
         (r"^! (?:hint|more): (?:gpu|docker|podman|sessions): .*\n", ""),
         (r"^(system|python|store|processors|memory)( +)(?:ok|warning) .*", r"\1\2ok  …"),
@@ -148,10 +146,10 @@ def test_transcript_of_a_second_hour(user):
         (r"\d{4}-\d\d-\d\dT[\d:]+Z", "TIME"),
         (r"^((?:Environment +Python|Code +snapshot)) .*", r"\1 …"),
     )
-    seen.compare("second-hour", one, two)
+    transcript.compare("second-hour", first, second)
 
 
-def _blot(text: str) -> str:
+def _mask_variable_parts(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
     text = re.sub(r"\d:\d\d:\d\d(\.\d+)?", "DURATION", text)
     text = re.sub(r"after [\d.]+ s", "after N s", text)
@@ -165,7 +163,7 @@ def _blot(text: str) -> str:
 
 
 def test_record_keys(user):
-    """Programs depend on them: a key may be added, not lost."""
+    """Compare the keys of a run record with the recorded ones, because programs depend on them."""
     project = user.project("demo", train="print(1)")
     user.mlw("submit", "train.py", cwd=project)
     record = json.loads(user.mlw("history", "last", "-o", "json", cwd=project).out)

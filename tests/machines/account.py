@@ -1,4 +1,4 @@
-"""What a machine's /etc and its user's home begin with."""
+"""Initial contents of a machine's /etc and its user's home."""
 
 from __future__ import annotations
 
@@ -24,52 +24,52 @@ START_FILES = {
 
 
 def write_account(etc: Path, machine: Machine) -> None:
-    """Users as on a fresh Debian, and the one who logs in."""
-    user, uid, wanted = machine.user, machine.uid, machine.wanted
-    line = f"{user}:x:{uid}:{uid}:{user.title()}:{machine.home}:{wanted.shell}\n"
+    """Write the files of /etc: users and groups with the login user, host names, and the sshd configuration."""
+    user, uid, options = machine.user, machine.uid, machine.options
+    line = f"{user}:x:{uid}:{uid}:{user.title()}:{machine.home}:{options.shell}\n"
     (etc / "passwd").write_text(Path("/etc/passwd").read_text() + line)
-    members = user if wanted.docker in ("yes", "both", "own") else ""
+    members = user if options.docker in ("yes", "both", "own") else ""
     (etc / "group").write_text(
         "".join(line for line in Path("/etc/group").read_text().splitlines(True) if not line.startswith("docker:"))
         + f"{user}:x:{uid}:\ndocker:x:{GROUP}:{members}\n"
     )
-    secret = crypted(wanted.password, "$6$rounds=1000$mlw$") if wanted.password is not None else "*"
+    secret = crypted(options.password, "$6$rounds=1000$mlw$") if options.password is not None else "*"
     shadow = "".join(f"{name}:*:19000:0:99999:7:::\n" for name in ("root", "daemon", "sshd", "nobody"))
     (etc / "shadow").write_text(f"{shadow}{user}:{secret}:19000:0:99999:7:::\n")
     (etc / "hostname").write_text(f"{machine.name}\n")
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{machine.address} {machine.name}\n")
-    (etc / "resolv.conf").write_text("")  # No name is looked up: it would take ten seconds to fail.
+    (etc / "resolv.conf").write_text("")  # No DNS lookups: each would take ten seconds to fail.
     (etc / "machine-id").write_text(f"{uuid.uuid4().hex}\n")
     (etc / "ssh" / "sshd_config").write_text(_sshd_config(machine))
 
 
 def _sshd_config(machine: Machine) -> str:
-    wanted = machine.wanted
+    options = machine.options
     return (
-        f"{wanted.sshd}\n"  # First, since sshd takes the first value it meets.
+        f"{options.sshd}\n"  # First, because sshd uses the first value of an option.
         "HostKey /etc/ssh/ssh_host_ed25519_key\n"
         f"ListenAddress {machine.address}\n"
-        f"PasswordAuthentication {'no' if wanted.password is None else 'yes'}\n"
-        f"PubkeyAuthentication {'yes' if wanted.pubkeys else 'no'}\n"
+        f"PasswordAuthentication {'no' if options.password is None else 'yes'}\n"
+        f"PubkeyAuthentication {'yes' if options.pubkeys else 'no'}\n"
         "KbdInteractiveAuthentication no\n"
         "UsePAM no\n"
         "UseDNS no\n"
-        "KexAlgorithms curve25519-sha256\n"  # sntrup761 costs two thirds of the CPU time of a connection
+        "KexAlgorithms curve25519-sha256\n"  # sntrup761 takes two thirds of a connection's CPU time
         "PrintMotd no\n"
         "Subsystem sftp internal-sftp\n"
     )
 
 
 def write_home(machine: Machine) -> None:
-    home, wanted = machine.home, machine.wanted
+    home, options = machine.home, machine.options
     home.chmod(0o700)
     (home / ".ssh").mkdir(mode=0o700)
-    if wanted.pubkeys:
+    if options.pubkeys:
         keys = home / ".ssh" / "authorized_keys"
         keys.write_text(machine.key.with_suffix(".pub").read_text())
         keys.chmod(0o600)
-    if wanted.rc:
-        for name in START_FILES.get(os.path.basename(wanted.shell), []):
+    if options.rc:
+        for name in START_FILES.get(os.path.basename(options.shell), []):
             (home / name).parent.mkdir(parents=True, exist_ok=True)
-            (home / name).write_text(wanted.rc + "\n")
+            (home / name).write_text(options.rc + "\n")
     call("chown", "-R", f"{machine.uid}:{machine.uid}", str(home))

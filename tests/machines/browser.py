@@ -1,4 +1,4 @@
-"""A real Chromium, and `mlw ui` for it to look at."""
+"""A real Chromium, and `mlw ui` for its pages."""
 
 from __future__ import annotations
 
@@ -20,31 +20,33 @@ from playwright.sync_api import Error, expect, sync_playwright
 from tests.evidence import witnesses
 from tests.machines.network import wait_until
 
-# The shell without windows renders the same pages for half the CPU time; Playwright prefers it, too.
+# The headless shell renders the same pages for half the CPU time; Playwright prefers it, too.
 PROGRAMS = ("/usr/lib/chromium/chromium-headless-shell", "/usr/bin/chromium")
-DEAF = Path(__file__).parent / "deaf.py"
+WITHOUT_NETLINK = Path(__file__).parent / "without_netlink.py"
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-gpu",
-    "--host-resolver-rules=MAP evil.example 127.0.0.1",  # another site, as tests call it; it is nowhere else
+    "--host-resolver-rules=MAP evil.example 127.0.0.1",  # another site; only this browser resolves the name
 )
 
+_TIMEOUT = 90_000  # milliseconds to wait for a condition; on a loaded machine, 30 s were too short for a list of runs
 
-class _Shared:
-    """Playwright and one Chromium, started at the first use and kept until the test process ends."""
+
+class _SharedBrowser:
+    """Playwright and one Chromium, started on first use and kept until the test process ends."""
 
     def __init__(self) -> None:
-        expect.set_options(timeout=30_000)  # as all other waits: on a loaded machine five seconds are little
+        expect.set_options(timeout=_TIMEOUT)
         self._place = tempfile.TemporaryDirectory()
         self._playwright = sync_playwright().start()
         self._loop = asyncio.get_running_loop()
         asyncio._set_running_loop(None)
         self._starter = Path(self._place.name) / "chromium"
         program = next(filter(os.path.exists, PROGRAMS), PROGRAMS[-1])
-        self._starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{DEAF}" {program} "$@"\n')
+        self._starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{WITHOUT_NETLINK}" {program} "$@"\n')
         self._starter.chmod(0o755)
         with self._running():
             self._browser = self._playwright.chromium.launch(executable_path=self._starter, args=_ARGUMENTS)
@@ -52,19 +54,19 @@ class _Shared:
 
     @contextmanager
     def use(self) -> Iterator[Any]:
-        """The browser. The contexts that are made in this block are closed at its end."""
+        """Yield the browser. Contexts created in this block are closed at its end."""
         with self._running():
             before = list(self._browser.contexts)
             try:
                 yield self._browser
             finally:
-                with suppress(Error):  # whatever broke it has failed the test already; see is_alive
+                with suppress(Error):  # the browser's failure has already failed the test; see is_alive
                     for context in self._browser.contexts:
                         if context not in before:
                             context.close()
 
     def is_alive(self) -> bool:
-        """A timeout of a test may break the connection to Playwright, and a browser may crash."""
+        """Return whether the browser works: timeouts may break the connection to Playwright, and browsers may crash."""
         with self._running():
             try:
                 self._browser.new_browser_cdp_session().detach()
@@ -86,7 +88,7 @@ class _Shared:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """Playwright leaves its event loop running; other code may start one of its own outside of this block."""
+        """Make Playwright's event loop the running one in this block only; other code may run its own loop."""
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self._loop)
         try:
@@ -95,34 +97,34 @@ class _Shared:
             asyncio._set_running_loop(outer)
 
 
-_shared: list[_Shared] = []
+_shared: list[_SharedBrowser] = []
 
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """The Chromium of this test process; another one if it has died."""
+    """Yield the Chromium of this test process; start a new one if it has died."""
     if _shared and not _shared[0].is_alive():
         _shared.pop().stop()
     if not _shared:
-        _shared.append(_Shared())
+        _shared.append(_SharedBrowser())
     with _shared[0].use() as browser:
         yield browser
 
 
-class Workbench:
+class UiServer:
     """A running `mlw ui` of one user."""
 
-    def __init__(self, process: subprocess.Popen[bytes], said: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process = process
-        self._said = said
-        wait_until(lambda: "login?code=" in self.words() or process.poll() is not None, "mlw ui")
-        self.link = re.findall(r"http://\S+", self.words())[0]
+        self._output = output
+        wait_until(lambda: "login?code=" in self.output() or process.poll() is not None, "mlw ui")
+        self.link = re.findall(r"http://\S+", self.output())[0]
         self.address = self.link.partition("/login")[0]  # for browsers, with the secret
         self.port = re.findall(r":(\d+)/", self.link)[0]
         self.numeric = f"http://127.0.0.1:{self.port}"  # for programs
 
-    def words(self) -> str:
-        return self._said.read_text(errors="replace")
+    def output(self) -> str:
+        return self._output.read_text(errors="replace")
 
     def stop(self) -> None:
         self.process.terminate()
@@ -130,80 +132,81 @@ class Workbench:
 
 
 @contextmanager
-def workbench(user: Any, cwd: Path, place: Path, *words: str) -> Iterator[Workbench]:
-    said = place / f"ui-{len(list(place.glob('ui-*')))}.txt"
-    with open(said, "wb") as file:
-        process = user.start("ui", "--no-browser", *words, cwd=cwd, stdout=file, stderr=file)
+def ui_server(user: Any, cwd: Path, place: Path, *arguments: str) -> Iterator[UiServer]:
+    output = place / f"ui-{len(list(place.glob('ui-*')))}.txt"
+    with open(output, "wb") as file:
+        process = user.start("ui", "--no-browser", *arguments, cwd=cwd, stdout=file, stderr=file)
     try:
-        yield Workbench(process, said)
+        yield UiServer(process, output)
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait(20)
 
 
-class Looker:
-    """A person with a browser who is let in; keeps what the pages complain about and whom else they ask."""
+class BrowserSession:
+    """A browser of a logged-in user. Records console errors and requests to other hosts."""
 
-    def __init__(self, browser: Any, bench: Workbench, **settings: Any) -> None:
-        self.bench = bench
+    def __init__(self, browser: Any, server: UiServer, **settings: Any) -> None:
+        self.server = server
         self.context = browser.new_context(viewport={"width": 1400, "height": 900}, **settings)
-        self.context.set_default_navigation_timeout(60_000)  # a server that has just been started on a loaded machine
-        self.complaints: list[str] = []
-        self.outside: list[str] = []
-        self.page = self.tab()
-        self.page.goto(bench.link)
-        self.page.wait_for_url(bench.address + "/")
+        self.context.set_default_timeout(_TIMEOUT)
+        self.console_errors: list[str] = []
+        self.external_requests: list[str] = []
+        self.page = self.new_tab()
+        self.page.goto(server.link)
+        self.page.wait_for_url(server.address + "/")
 
-    def tab(self) -> Any:
+    def new_tab(self) -> Any:
         page = self.context.new_page()
         page.on(
-            "console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None
+            "console",
+            lambda message: self.console_errors.append(message.text) if message.type in ("error", "warning") else None,
         )
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", self._note)
+        page.on("pageerror", lambda error: self.console_errors.append(str(error)))
+        page.on("request", self._record_request)
         return page
 
     def go(self, path: str) -> Any:
-        self.page.goto(self.bench.address + path)
+        self.page.goto(self.server.address + path)
         return self.page
 
-    def ask(self, path: str, method: str = "GET", **more: Any) -> Any:
-        """A request of its own, with the cookies of this browser. Names below .localhost only a browser resolves."""
-        cookies = "; ".join(f"{one['name']}={one['value']}" for one in self.context.cookies())
-        host, _, base = self.bench.address.removeprefix("http://").partition("/")
+    def request(self, path: str, method: str = "GET", **more: Any) -> Any:
+        """Send a request with this browser's cookies to 127.0.0.1: only browsers resolve names below .localhost."""
+        cookies = "; ".join(f"{cookie['name']}={cookie['value']}" for cookie in self.context.cookies())
+        host, _, base = self.server.address.removeprefix("http://").partition("/")
         headers = {"Host": host, "Cookie": cookies, "Origin": f"http://{host}"}
-        address = f"{self.bench.numeric}/{base}".rstrip("/") + path
+        address = f"{self.server.numeric}/{base}".rstrip("/") + path
         return self.context.request.fetch(address, method=method, headers=headers, **more)
 
     def keep(self, place: Path) -> None:
-        """What is on the screen, and where the server is, for whoever asks why a test failed."""
+        """Save screenshot, content, address, and messages of the page as evidence of a failed test."""
         self.page.screenshot(path=place / "failed.png", timeout=5000)
         (place / "failed.html").write_text(self.page.content())
-        (place / "failed.txt").write_text("\n".join((self.page.url, *self.complaints)))
-        self.bench.process.send_signal(signal.SIGUSR1)
+        (place / "failed.txt").write_text("\n".join((self.page.url, *self.console_errors)))
+        self.server.process.send_signal(signal.SIGUSR1)
 
-    def must_be_content(self) -> None:
-        """No page complained, and none asked another host for anything."""
-        assert self.complaints == [], self.complaints
-        assert self.outside == [], self.outside
+    def assert_no_errors(self) -> None:
+        """Check that no page logged errors or sent requests to other hosts."""
+        assert self.console_errors == [], self.console_errors
+        assert self.external_requests == [], self.external_requests
 
-    def _note(self, request: Any) -> None:
-        if not request.url.startswith((self.bench.address, "data:", "blob:")):
-            self.outside.append(request.url)
+    def _record_request(self, request: Any) -> None:
+        if not request.url.startswith((self.server.address, "data:", "blob:")):
+            self.external_requests.append(request.url)
 
 
 @contextmanager
-def looking(user: Any, cwd: Path, place: Path, *words: str, **settings: Any) -> Iterator[Looker]:
-    """`mlw ui` in this folder, and a browser that was let in."""
-    with workbench(user, cwd, place, *words) as bench, chromium() as browser:
-        looker = Looker(browser, bench, **settings)
-        witnesses.add(looker)
+def browser_session(user: Any, cwd: Path, place: Path, *arguments: str, **settings: Any) -> Iterator[BrowserSession]:
+    """Start `mlw ui` in this folder, and a logged-in browser."""
+    with ui_server(user, cwd, place, *arguments) as server, chromium() as browser:
+        ui = BrowserSession(browser, server, **settings)
+        witnesses.add(ui)
         try:
-            yield looker
+            yield ui
         except BaseException:
-            with suppress(Exception):  # the browser may be what failed
-                looker.keep(place)
+            with suppress(Exception):  # the browser itself may have failed
+                ui.keep(place)
             raise
         finally:
-            witnesses.discard(looker)
+            witnesses.discard(ui)

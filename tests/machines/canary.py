@@ -1,8 +1,8 @@
-"""A hostile project: a trap in every place of it that could be executed, read or sent.
+"""A hostile project with a trap in every place that could be executed, read, or sent.
 
-A trap that fires leaves a file with its name in a folder outside the project. Three kinds of places are meant:
-what is executed (modules, programs, settings of git and of shells, interpreters, build scripts), what is sent (names of
-the user's variables in addresses), and who is contacted (machines and indexes that the project names).
+A trap that fires leaves a file with its name in a folder outside the project. There are three kinds of places:
+executed code (modules, programs, settings of git and shells, interpreters, build scripts), sent data (names of
+the user's variables in addresses), and contacted hosts (machines and indexes that the project names).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any
 
 SECRET_NAME, SECRET = "CANARY_SECRET", "the-value-of-a-secret-of-this-user"
 
-# Whatever mlw, or a library that it uses, could import by mistake from the folder of a project.
+# Modules that mlw or its libraries could import by mistake from a project folder.
 _ODD_MODULES = "conftest evil_plugin matplotlib mlworkbench noxfile setup sitecustomize usercustomize uvloop __main__"
 MODULES = sorted({*sys.stdlib_module_names, *packages_distributions(), *_ODD_MODULES.split()})
-# Whatever mlw, or a program that it starts, could look for on PATH.
+# Programs that mlw or its child processes could look up on PATH.
 PROGRAMS = (
     "bash basename cat conda curl dircolors dirname docker docker-credential-x fish git git-remote-http hostname id ip"
     " java keyring less lesspipe loginctl ls lscpu mlw nvidia-container-cli nvidia-ctk nvidia-smi pager pip podman ps"
     " pyenv python python2 python3 rsync sed sh spark-submit ssh ssh-add ssh-agent ssh-keygen ssh-keyscan stty sysctl"
     " tput tty uname unshare uv which xdg-open xterm yarn zsh"
 ).split()
-FOLDERS = (".", "bin", ".venv/bin", "node_modules/.bin", "evil")  # of programs
-# Relative ones, as careless people have them; with them a shell finds the project's programs first.
-CARELESS_PATH = os.pathsep.join((".", "", "bin", "./.venv/bin", "node_modules/.bin"))
+FOLDERS = (".", "bin", ".venv/bin", "node_modules/.bin", "evil")  # folders that get these programs
+# Relative entries in PATH are a common mistake. With them, a shell finds the project's programs first.
+UNSAFE_PATH = os.pathsep.join((".", "", "bin", "./.venv/bin", "node_modules/.bin"))
 
 
 class Canary:
@@ -43,7 +43,7 @@ class Canary:
 
     def __init__(self, root: Path, place: Path, address: str) -> None:
         self.root, self.place, self.address = root, place, address
-        self.scripts: dict[str, Path] = {}  # name → a program that fires it
+        self.scripts: dict[str, Path] = {}  # name → program that fires the trap
         self.modules: dict[str, Path] = {}
         place.mkdir()
 
@@ -57,7 +57,7 @@ class Canary:
     def fire(self, name: str) -> None:
         (self.place / name).touch()
 
-    # -- what traps are made of ------------------------------------------------------------------------
+    # -- building blocks of traps ----------------------------------------------------------------------
 
     def write(self, path: str, text: str) -> Path:
         place = self.root / path
@@ -66,20 +66,20 @@ class Canary:
         return place
 
     def program(self, path: str, name: str, then: str = "exit 1") -> Path:
-        """A program of the project; nothing but its own shell is needed to fire it."""
+        """Write a trap program into the project. It fires without any other program than /bin/sh."""
         place = self.write(path, f'#!/bin/sh\n: > "{self.place}/{name}"\n{then}\n')
         place.chmod(0o755)
         self.scripts[name] = place
         return place
 
     def module(self, path: str, name: str) -> Path:
-        """A module; it imports nothing, so it fires whatever else is broken by then."""
+        """Write a module without imports, so that it fires even if other modules are broken."""
         self.modules[name] = self.write(path, f'open("{self.place}/{name}", "w").close()\n')
         return self.modules[name]
 
 
-def lay(root: Path, place: Path, address: str) -> Canary:
-    """Fill the project with traps. ``address``: HOST:PORT of a listener that stands for everybody it names."""
+def create_traps(root: Path, place: Path, address: str) -> Canary:
+    """Fill the project with traps. ``address``: HOST:PORT of a listener, used for all hosts that the project names."""
     canary = Canary(root, place, address)
     for name in MODULES:
         canary.module(f"{name}.py", f"module-{name}")
@@ -98,7 +98,7 @@ def lay(root: Path, place: Path, address: str) -> Canary:
 
 
 def _plugins(canary: Canary) -> None:
-    """A distribution in the folder itself, as `pip install --target .` leaves it."""
+    """Write a distribution with plugins into the project folder, like `pip install --target .`."""
     points = "".join(
         f"[{group}]\n" + "".join(f"{name} = evil_plugin:{name}\n" for name in names) + "\n"
         for group, names in {
@@ -117,16 +117,16 @@ def _plugins(canary: Canary) -> None:
 
 
 def _git(canary: Canary) -> None:
-    """A real repository with a change; every setting that names a program names a trap."""
+    """Create a real repository with a change, in which every setting for a program names a trap."""
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(canary.root.parent), "GIT_CONFIG_NOSYSTEM": "1"}
     tracked = canary.write("tracked.txt", "first\n")
     canary.write(".gitattributes", "* filter=evil diff=evil merge=evil\n")
-    for words in (
+    for arguments in (
         ("init", "-q"),
         ("add", "-f", "tracked.txt", ".gitattributes"),
         ("-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-q", "-m", "first"),
     ):
-        subprocess.run(("git", *words), cwd=canary.root, env=environ, check=True, capture_output=True)
+        subprocess.run(("git", *arguments), cwd=canary.root, env=environ, check=True, capture_output=True)
     tracked.write_text("second\n")
 
     def trap(name: str) -> Path:
@@ -152,7 +152,7 @@ def _git(canary: Canary) -> None:
 
 
 def _targets(canary: Canary) -> None:
-    """Interpreters, machines, images, mounts and masters that the project names."""
+    """Write interpreters, machines, images, mounts, and Spark masters into the project's configuration."""
     host, _, port = canary.address.partition(":")
     python = canary.program("evil/env/bin/python", "pythonLocation", "echo 3 12 0 $0; exit 0")
     canary.program("evil/env/bin/evilpython", "pythonLocation-by-name")
@@ -199,7 +199,7 @@ def _targets(canary: Canary) -> None:
 
 
 def _start_up_files(canary: Canary) -> None:
-    """Of shells and tools: what some of them read in the current folder."""
+    """Write startup files that shells and tools may read from the current folder."""
     for name in (".bashrc .bash_profile .profile .zshrc .zshenv .shrc .envrc .env .inputrc .screenrc").split():
         canary.write(name, f': > "{canary.place}/start-up-file-{name}"\n')
     canary.write("config.fish", f'echo > "{canary.place}/start-up-file-fish"\n')
@@ -210,7 +210,7 @@ def _start_up_files(canary: Canary) -> None:
 
 
 def _python_files(canary: Canary) -> None:
-    """Settings of Python's tools."""
+    """Write settings of Python tools."""
     canary.write(".tool-versions", "python path:./evil/managed\n")
     canary.write("mise.toml", '[tools]\npython = "path:./evil/managed"\n')
     for name in ("python", "python3"):
@@ -238,7 +238,7 @@ def _python_files(canary: Canary) -> None:
 
 
 def _packages(canary: Canary) -> None:
-    """Packages from source, and an index whose address holds the name of a variable of the user."""
+    """Write a source package, and requirements with an index URL that contains a variable of the user."""
     canary.module("evil-source-1.0/evil_backend.py", "source-package")
     build = '[build-system]\nrequires = []\nbuild-backend = "evil_backend"\nbackend-path = ["."]\n'
     canary.write("evil-source-1.0/pyproject.toml", build)
@@ -257,13 +257,13 @@ def _packages(canary: Canary) -> None:
 
 
 def _workspace(canary: Canary) -> None:
-    """A project with a lock file of its own, in a folder of uv's workspace that has another one."""
-    said = '[project]\nname = "{}"\nversion = "1"\nrequires-python = ">=3.9"\n'
+    """Write a project with its own lock file, inside a uv workspace with a different lock file."""
+    template = '[project]\nname = "{}"\nversion = "1"\nrequires-python = ">=3.9"\n'
     lock = 'version = 1\nrevision = 1\nrequires-python = ">=3.9"\n'
     package = '[[package]]\nname = "{}"\nversion = "1"\nsource = {{ virtual = "{}" }}\n'
-    canary.write("nested/app/pyproject.toml", said.format("app"))
+    canary.write("nested/app/pyproject.toml", template.format("app"))
     canary.write("nested/app/uv.lock", lock + package.format("app", "."))
-    canary.write("nested/pyproject.toml", said.format("above") + '[tool.uv.workspace]\nmembers = ["app"]\n')
+    canary.write("nested/pyproject.toml", template.format("above") + '[tool.uv.workspace]\nmembers = ["app"]\n')
     url = f"http://{canary.address}/workspace/evil-1.0-py3-none-any.whl"
     canary.write(
         "nested/uv.lock",
@@ -274,18 +274,18 @@ def _workspace(canary: Canary) -> None:
     )
 
 
-# -- everybody that the project names --------------------------------------------------------------------
+# -- hosts, shims, and engines ---------------------------------------------------------------------------
 
 
 class Listener(http.server.ThreadingHTTPServer):
-    """Answers nobody anything useful, and keeps who came and what they sent."""
+    """A server that sends no useful responses, counts connections, and records requests."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.requests: list[str] = []
         self.contacts = 0
-        super().__init__(("127.0.0.1", 0), _Ear)
+        super().__init__(("127.0.0.1", 0), _RequestHandler)
 
     @property
     def address(self) -> str:
@@ -295,20 +295,20 @@ class Listener(http.server.ThreadingHTTPServer):
         self.contacts += 1
         super().process_request(request, client_address)
 
-    def secrets_heard(self) -> list[str]:
-        return [words for words in self.heard if SECRET in words]
+    def leaked_secrets(self) -> list[str]:
+        return [request for request in self.requests if SECRET in request]
 
 
-class _Ear(http.server.BaseHTTPRequestHandler):
+class _RequestHandler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, Listener)
-        self.server.heard.append(f"{self.requestline}\n{self.headers}")
+        self.server.requests.append(f"{self.requestline}\n{self.headers}")
         self.send_error(404)
 
     do_POST = do_HEAD = do_PUT = do_GET
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+        """Suppress the request log."""
 
 
 @contextmanager
@@ -319,7 +319,7 @@ def listener() -> Iterator[Listener]:
         server.shutdown()
 
 
-# As version managers have them: they start what a file of the current folder names.
+# Shims of version managers start the program that a file in the current folder names.
 SHIM = """#!/bin/sh
 folder=$(sed -n 's/^python path://p' .tool-versions)
 exec "$folder/bin/${0##*/}" "$@"
@@ -327,7 +327,7 @@ exec "$folder/bin/${0##*/}" "$@"
 
 
 def shims(folder: Path, manager: str) -> Path:
-    """A folder for PATH with shims for Python, outside the project, and with git: asdf has scripts, mise has links."""
+    """Create a folder for PATH with Python shims, outside the project: scripts as in asdf, links as in mise."""
     program = folder / manager
     shims = folder / ("shims" if manager == "asdf" else "bin")
     shims.mkdir(parents=True)
@@ -338,7 +338,7 @@ def shims(folder: Path, manager: str) -> Path:
     return shims
 
 
-# An engine outside the project: it says what a sound one would say, and fires if it is to run anything.
+# An engine outside the project: it responds to queries, and fires if it is asked to run, pull, or build.
 ENGINE = """#!/bin/sh
 case "$1" in
   info) echo '{"ServerVersion": "27.0", "OSType": "linux", "Architecture": "x86_64", "Driver": "overlay2"}' ;;

@@ -1,4 +1,4 @@
-"""A conda channel made by hand, with a real Python in it: no outside channel can be reached from the tests."""
+"""A conda channel that tests create, with a real Python, because tests cannot reach public channels."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from typing import Any
 import zstandard
 
 from mlworkbench.paths import UserPaths
-from mlworkbench.settings import add_setting
-from tests.machines.kept import keep
+from mlworkbench.user_settings import add_setting
+from tests.machines.file_cache import cached_folder
 from tests.machines.tools import give_tools
 
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 VERSION = "{}.{}.{}".format(*sys.version_info[:3])
 SHORT = "{}.{}".format(*sys.version_info[:2])
-_TIME = 1700000000  # of all files in packages
+_TIME = 1700000000  # modification time of all files in packages
 _SKIPPED = {"site-packages", "test", "tests", "idlelib", "lib2to3", "tkinter", "turtledemo", "ensurepip", "__pycache__"}
 
 
 class Channel:
-    """A folder that conda's programs take for a channel; packages are added, then ``write`` makes the index."""
+    """A folder that conda tools accept as a channel. Add packages, then call ``write`` to write the index."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,10 +40,15 @@ class Channel:
         return self.folder.as_uri()
 
     def add(self, name: str, version: str, files: dict[str, bytes], subdir: str = "noarch", **more: Any) -> str:
-        """A package of these files; ``more``: depends, noarch, prefix (a text that stands for the prefix), entries.
+        """Add a package of these files to the folder and return its file name. ``more`` may contain:
 
-        ``unlisted``: links that are in the archive and not in its list; ``listed``: other names of files in the list.
-        ``as_files``: links that the list describes as files, with the properties that are added there.
+        ``build``, ``depends``, and any other field of the package's index, such as ``noarch``.
+        ``prefix``: prefix placeholder in files. ``entries``: entry points of a noarch Python package.
+        ``links``: symbolic links, path → target. ``executable``: paths of programs.
+        ``tar_bz2``: use the old package format.
+        ``unlisted``: links that are in the archive but not in its list of paths.
+        ``listed``: path in the archive → different path in the list.
+        ``as_files``: links that the list describes as files, path → further properties in the list.
         """
         as_files = more.pop("as_files", {})
         unlisted, listed = more.pop("unlisted", {}), more.pop("listed", {})
@@ -102,9 +107,9 @@ class Channel:
     def add_python(
         self, python: Path = PYTHON, version: str = VERSION, program: bytes = b"", compiled: bool = True
     ) -> None:
-        """The Python of these tests or another, packed so that it runs from any prefix.
+        """Add the Python of these tests or another, packed to run from any prefix.
 
-        ``program`` replaces the link ``bin/python``. ``compiled``: with its bytecode, as conda's own Python has it.
+        ``program`` replaces the link ``bin/python``. ``compiled``: include bytecode, like conda's Python.
         """
         files, links, executable = python_files(self.folder.parent / "python-to-patch", python, version)
         if compiled:
@@ -127,7 +132,7 @@ class Channel:
 def python_files(
     scratch: Path, python: Path = PYTHON, version: str = VERSION
 ) -> tuple[dict[str, bytes], dict[str, str], str]:
-    """A Python without what is installed in it: files, links, and the path of its program."""
+    """Return files, links, and program path of a Python without its installed packages."""
     base, short = python.parents[1], version.rpartition(".")[0]
     files: dict[str, bytes] = {}
     for folder, folders, names in os.walk(base / "lib" / f"python{short}"):
@@ -164,14 +169,14 @@ for folder, _, names in os.walk(sys.argv[1]):
 
 
 def bytecode(python: Path = PYTHON, version: str = VERSION) -> dict[str, bytes]:
-    """Of the same Python, for its sources as packages have them."""
+    """Return bytecode of the same Python for its sources, as in packages."""
     base, library = python.parents[1], f"lib/python{version.rpartition('.')[0]}"
 
     def make(folder: Path) -> None:
         shutil.copytree(base / library, folder / library, ignore=lambda _, names: {*filter(_is_skipped, names)})
         subprocess.run([python, "-I", "-S", "-W", "ignore", "-c", _COMPILE, folder / library, str(_TIME)], check=True)
 
-    kept = keep(f"bytecode/{version}", f"{python} {python.stat().st_mtime_ns}", make)
+    kept = cached_folder(f"bytecode/{version}", f"{python} {python.stat().st_mtime_ns}", make)
     return {path.relative_to(kept).as_posix(): path.read_bytes() for path in kept.rglob("*.pyc")}
 
 
@@ -188,7 +193,7 @@ def _path(path: str, data: bytes, prefix: bytes | None) -> dict[str, Any]:
 
 
 def pack(files: dict[str, bytes], links: dict[str, str], executable: Any, mode: str) -> bytes:
-    """An archive of these files and links."""
+    """Return an archive of these files and links."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode=mode, **{"compresslevel": 1} if ":" in mode else {}) as tar:
         for path, data in files.items():
@@ -213,7 +218,7 @@ def _conda(stem: str, files: dict[str, bytes], links: dict[str, str], executable
 
 
 def usual(folder: Path, python: bool = True) -> Channel:
-    """Python, a pure package with a command, one in the old format, and two that cannot be together."""
+    """Create a channel: Python, and packages with a command, in the old format, with limits, and in conflict."""
     channel = Channel(folder)
     hello = b"def main():\n    import sys\n    print('hello from', sys.prefix)\n"
     channel.add(
@@ -241,18 +246,18 @@ def usual(folder: Path, python: bool = True) -> Channel:
 
 
 def depend(root: Path, channel: Channel, *pip: str, conda: tuple[str, ...] = ("hello-py",), tools: bool = True) -> None:
-    """What the project asks for, as users write it. ``tools``: they are there, as after an earlier build."""
+    """Write the project's dependencies. ``tools``: install the build tools, as after an earlier build."""
     store = allow_packages(root, channel.folder)
     if tools:
         give_tools(store)
     lines = ["name: project_environment", "channels:", f"  - {channel.url}", "dependencies:"]
-    lines += [f"  - python={SHORT}", *(f"  - {one}" for one in conda)]
-    lines += ["  - pip:", *(f"    - {one}" for one in pip)] if pip else []
+    lines += [f"  - python={SHORT}", *(f"  - {requirement}" for requirement in conda)]
+    lines += ["  - pip:", *(f"    - {requirement}" for requirement in pip)] if pip else []
     (root / "aml_config" / "conda_dependencies.yml").write_text("\n".join([*lines, ""]))
 
 
 def allow_packages(root: Path, folder: Path) -> Path:
-    """The user who has the project allows packages from a folder outside of it; the user's store."""
+    """Allow packages from a folder outside the project for its user; return the user's store."""
     store = store_of(root)
     store.mkdir(mode=0o700, exist_ok=True)
     add_setting(UserPaths(store), "package-folders", str(folder))
@@ -260,5 +265,6 @@ def allow_packages(root: Path, folder: Path) -> Path:
 
 
 def store_of(root: Path) -> Path:
-    """Of the user who has the project."""
-    return next(one for one in list(root.parents)[:-1] if (one / "home").is_dir()) / "store"  # not /home
+    """Return the store of the project's user."""
+    # Skip "/", which contains /home but is not a test folder.
+    return next(parent for parent in list(root.parents)[:-1] if (parent / "home").is_dir()) / "store"

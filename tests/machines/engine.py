@@ -1,4 +1,4 @@
-"""A Docker engine of the tests' own: own data, socket and network; nothing of this computer's Docker is touched."""
+"""A Docker engine for the tests, with separate data, socket, and network. The computer's own Docker is not used."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 from tests.evidence import copy_end, witnesses
 from tests.machines.image import IMAGE, import_image
 from tests.machines.network import ENGINE, Namespace, Switch, read, wait_until
-from tests.machines.place import Place, kill_group
 from tests.machines.programs import call, environment
+from tests.machines.sandbox import Sandbox, kill_group
 
-GROUP = 20999  # Who may use the socket.
-# There is no name server behind the switch: asking one fails at once, not after 20 seconds without an answer.
+GROUP = 20999  # Group that may use the socket.
+# There is no name server behind the switch: lookups fail at once instead of after 20 seconds.
 NO_NAMES = """\
 add table inet names
 add chain inet names output { type filter hook output priority 0; }
@@ -27,19 +27,19 @@ add rule inet names output meta l4proto { tcp, udp } th dport 53 reject
 
 
 class Engine:
-    """`start` and `stop` it as often as you like; what it stores stays until the end of the session."""
+    """An engine to `start` and `stop` repeatedly; its data remain until the end of the session."""
 
-    def __init__(self, place: Place, switch: Switch) -> None:
-        self.place = place
-        self.folder = place.folder / "engine"
-        self.shared = self.folder / "run"  # Machines see this folder: the socket and nothing else.
+    def __init__(self, sandbox: Sandbox, switch: Switch) -> None:
+        self.sandbox = sandbox
+        self.folder = sandbox.folder / "engine"
+        self.shared = self.folder / "run"  # Machines see this folder, which contains only the socket.
         self.shared.mkdir(parents=True)
         self.socket = self.shared / "docker.sock"
-        self.address = place.address(ENGINE)
+        self.address = sandbox.address(ENGINE)
         self.image = IMAGE
-        self.cgroup = f"/{place.cgroup}/engine"
+        self.cgroup = f"/{sandbox.cgroup}/engine"
         self.usual = False
-        self._namespace = Namespace(place)
+        self._namespace = Namespace(sandbox)
         switch.join(self._namespace.pid, ENGINE)
         call("nsenter", f"--net={self.netns}", "nft", "-f", "-", text=NO_NAMES)
         self._dockerd: subprocess.Popen[bytes] | None = None
@@ -48,7 +48,7 @@ class Engine:
 
     @property
     def host(self) -> str:
-        """For DOCKER_HOST."""
+        """Return the value for DOCKER_HOST."""
         return f"unix://{self.socket}"
 
     @property
@@ -56,7 +56,7 @@ class Engine:
         return self._namespace.path
 
     def start(self, live_restore: bool = False, gpus: bool = False, *options: str) -> None:
-        """`gpus`: the engine takes --gpus, as on a host with NVIDIA's tools (a hook that does nothing)."""
+        """Start the engine. `gpus`: accept --gpus, as with NVIDIA's tools (a hook that does nothing)."""
         assert self._dockerd is None, "it is running"
         argv = [
             *("nsenter", f"--net={self.netns}", "dockerd"),
@@ -69,40 +69,44 @@ class Engine:
         ]
         self.usual = not (live_restore or gpus or options)
         self._dockerd = self._run(argv, self._environment(gpus))
-        wait_until(self._answers, f"the engine (see {self.folder}/log)")
+        wait_until(self._responds, f"the engine (see {self.folder}/log)")
 
     def stop(self) -> None:
-        """As `systemctl stop docker`: containers end too, without --live-restore."""
+        """Stop the engine like `systemctl stop docker`: containers end, too, without --live-restore."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Only the engine dies; its containers go on."""
+        """Kill only the engine; its containers continue."""
         self._end(signal.SIGKILL)
 
     @property
     def running(self) -> bool:
         return self._dockerd is not None and self._dockerd.poll() is None
 
-    def docker(self, *words: str, check: bool = True, text: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Logged in nowhere, whatever this computer's own docker knows."""
+    def docker(self, *arguments: str, check: bool = True, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run docker without stored logins, independent of this computer's configuration."""
         config = ("--host", self.host, "--config", str(self.folder / "client"))
-        return call("docker", *config, *words, check=check, text=text, timeout=120)
+        return call("docker", *config, *arguments, check=check, text=text, timeout=120)
 
     def containers(self) -> list[str]:
-        """Names of all there are, stopped ones too."""
-        return [name.lstrip("/") for one in ask(self.socket, "/containers/json?all=1") for name in one["Names"]]
+        """Return the names of all containers, including stopped ones."""
+        return [
+            name.lstrip("/")
+            for container in engine_request(self.socket, "/containers/json?all=1")
+            for name in container["Names"]
+        ]
 
     def inspect(self, name: str) -> dict[str, Any]:
         return dict(json.loads(self.docker("inspect", name).stdout)[0])
 
     def load_image(self, tag: str = IMAGE, *changes: str) -> str:
-        """The small Debian image (with changes such as 'ENTRYPOINT ["/bin/cat"]')."""
+        """Create the small Debian image (with changes such as 'ENTRYPOINT ["/bin/cat"]')."""
         return import_image(["docker", "--host", self.host], tag, *changes)
 
-    def tidy(self) -> None:
-        """After a test: the engine as it was at first, and no container."""
+    def clean_up(self) -> None:
+        """Restore the initial state after a test, without containers."""
         if not self.running:
-            kill_group(self.cgroup)  # Else the new engine waits ten seconds for each to end.
+            kill_group(self.cgroup)  # kill leftover containers: the new engine would wait ten seconds for each
             self._dockerd = None
             self.start()
         if names := self.containers():
@@ -112,7 +116,7 @@ class Engine:
             self.start()
 
     def keep(self, folder: Path) -> None:
-        """For whoever asks why a test failed."""
+        """Save the engine's logs as evidence of a failed test."""
         copy_end(self.folder / "log", folder)
         if self.running:
             (folder / "containers.txt").write_text(self.docker("ps", "--all", check=False).stdout)
@@ -134,7 +138,7 @@ class Engine:
         self.socket.unlink(missing_ok=True)
 
     def _start_containerd(self) -> Path:
-        """A service of its own, as Debian has it: it goes on when the engine is killed, and so do containers."""
+        """Start containerd as a separate service, as on Debian: it and the containers survive a killed engine."""
         folder = self.folder / "containerd"
         folder.mkdir()
         path = folder / "containerd.sock"
@@ -148,7 +152,9 @@ class Engine:
             str(folder / "state"),
         ]
         (folder / "config.toml").write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
-        self._containerd = self._run([*argv, "--config", str(folder / "config.toml")], environment(**self.place.marked))
+        self._containerd = self._run(
+            [*argv, "--config", str(folder / "config.toml")], environment(**self.sandbox.marked)
+        )
         wait_until(path.exists, "containerd")
         return path
 
@@ -158,25 +164,25 @@ class Engine:
                 argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         assert self._dockerd
         if self._dockerd.poll() is not None:
             raise RuntimeError(f"the engine did not start:\n{read(self.folder / 'log')[-3000:]}")
-        return answers(self.socket)
+        return responds(self.socket)
 
     def _environment(self, gpus: bool) -> dict[str, str]:
-        found = environment(**self.place.marked)
+        variables = environment(**self.sandbox.marked)
         if gpus:
             hook = self.folder / "nvidia" / "nvidia-container-runtime-hook"
             hook.parent.mkdir(exist_ok=True)
             hook.write_text("#!/bin/sh\nexec cat >/dev/null\n")
             hook.chmod(0o755)
-            found["PATH"] = f"{hook.parent}:{found['PATH']}"
-        return found
+            variables["PATH"] = f"{hook.parent}:{variables['PATH']}"
+        return variables
 
 
-def ask(path: Path, what: str) -> Any:
-    """What the engine with this socket says, without a program in between."""
+def engine_request(path: Path, what: str) -> Any:
+    """Return the response of the engine at this socket, without the docker program."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(60)
         connection.connect(str(path))
@@ -189,10 +195,10 @@ def ask(path: Path, what: str) -> Any:
             return json.loads(text)
 
 
-def answers(path: Path) -> bool:
-    """Whether there is an engine at this socket."""
+def responds(path: Path) -> bool:
+    """Return whether an engine listens at this socket."""
     try:
-        return bool(ask(path, "/version"))
+        return bool(engine_request(path, "/version"))
     except OSError:
         return False
 

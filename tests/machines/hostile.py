@@ -1,4 +1,4 @@
-"""A user all of whose texts are hostile: names, notes, arguments, metrics, logs, files, targets, projects."""
+"""A user whose data are all hostile texts: names, notes, arguments, metrics, logs, files, targets, projects."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from mlworkbench.history.store import History
 from mlworkbench.model import Command, Compute, Entry, Git, RunSpec
 from mlworkbench.paths import UserPaths
-from tests.machines.payloads import PAYLOADS, file_names, telling
-from tests.unit.test_fold import SPEC
+from tests.machines.payloads import PAYLOADS, file_names, representative_payloads
+from tests.unit.history.test_fold import SPEC
 
-# One that a script of today could be: all that it is told it records, prints, and writes into files.
+# A script that records, prints, and writes into files all texts that it receives.
 _SCRIPT = """
 import base64, json, os, sys
 import mlworkbench as mlw
@@ -60,13 +60,13 @@ OUTPUTS = (
 
 @dataclass(frozen=True)
 class Hostile:
-    """What was made."""
+    """The hostile projects and runs."""
 
-    root: Path  # of the project with everything
-    others: list[Path]  # projects with telling names
-    run: str  # the real one that recorded everything
-    going: list[str]  # that still run
-    made: list[str]  # one for each payload, in its fields that hold one text only
+    root: Path  # the project that contains all payloads
+    others: list[Path]  # projects with hostile names
+    run: str  # the real run that recorded all payloads
+    going: list[str]  # runs that are still active
+    made: list[str]  # one run per payload, for fields with a single text
 
 
 def prepare(user: Any) -> Hostile:
@@ -76,14 +76,14 @@ def prepare(user: Any) -> Hostile:
     assert done.code == 1, done
     going = []
     for text in (PAYLOADS[30], PAYLOADS[107]):
-        words = ("submit", "-c", "local", "--detach", "--name", text, "--tag", text, "wait.py", text)
-        going.append(user.mlw(*words, cwd=root).run)
-    others = [_project(user, f"other-{number}", text) for number, text in enumerate(telling())]
-    made = _runs(user, root)
+        arguments = ("submit", "-c", "local", "--detach", "--name", text, "--tag", text, "wait.py", text)
+        going.append(user.mlw(*arguments, cwd=root).run)
+    others = [_project(user, f"other-{number}", text) for number, text in enumerate(representative_payloads())]
+    runs = _runs(user, root)
     (user.store / "ui").mkdir(mode=0o700, exist_ok=True)
-    known = {str(path): time.time() - number for number, path in enumerate((root, *others))}
-    (user.store / "ui" / "projects.json").write_text(json.dumps(known))
-    return Hostile(root, others, done.run, going, made)
+    projects = {str(path): time.time() - number for number, path in enumerate((root, *others))}
+    (user.store / "ui" / "projects.json").write_text(json.dumps(projects))
+    return Hostile(root, others, done.run, going, runs)
 
 
 def _project(user: Any, folder: str, name: str) -> Path:
@@ -127,7 +127,7 @@ def _fill(root: Path) -> None:
 def _runs(user: Any, root: Path) -> list[str]:
     history = History(UserPaths(user.store))
     project = json.loads((root / "aml_config" / "project.json").read_text())["Id"]
-    found = []
+    ids = []
     for number, text in enumerate(PAYLOADS):
         spec, _ = history.add(_spec(number, text, project, root))
         folder = Path(history.paths.root.run(spec.id).path)
@@ -136,11 +136,11 @@ def _runs(user: Any, root: Path) -> list[str]:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(data)
         (folder / "log").write_text(f"{text}\nTraceback: {text}\n")
-        history.append(spec.id, history.known(spec.id)[1], parts)
+        history.append(spec.id, history.load(spec.id)[1], parts)
         history.annotate(spec.id, lambda noted, text=text: replace(noted, note=text, tags=(text,)))  # type: ignore[misc]
-        found.append(spec.id)
+        ids.append(spec.id)
     history.close()
-    return found
+    return ids
 
 
 def _spec(number: int, text: str, project: str, root: Path) -> RunSpec:
@@ -186,6 +186,6 @@ def _parts(number: int, text: str) -> dict[str, bytes]:
     lines += [{"n": f"text of {text}", "v": text}, {"k": "param", "d": {"name": text, "value": text}, "t": began}]
     lines += [{"k": "tag", "d": {"name": text, "value": text}, "t": began}]
     return {
-        "events.jsonl": b"".join(json.dumps(one).encode() + b"\n" for one in events),
-        "metrics/1-0": b"".join(json.dumps(one).encode() + b"\n" for one in lines),
+        "events.jsonl": b"".join(json.dumps(event).encode() + b"\n" for event in events),
+        "metrics/1-0": b"".join(json.dumps(event).encode() + b"\n" for event in lines),
     }

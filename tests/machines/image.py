@@ -1,4 +1,4 @@
-"""A small Debian image in about a second and without a network: this computer's own files as a tar stream."""
+"""Build a small Debian image in about a second without a network: this computer's own files as a tar stream."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ETC = ["/etc/ssl/certs/ca-certificates.crt", "/etc/passwd", "/etc/group", "/etc/
 
 
 def import_image(program: list[str], tag: str, *changes: str) -> str:
-    """`program` is docker or podman, with whatever leads to it."""
-    options = [word for change in ('CMD ["python3"]', *changes) for word in ("--change", change)]
+    """Import the image. `program` is the docker or podman command line."""
+    options = [argument for change in ('CMD ["python3"]', *changes) for argument in ("--change", change)]
     argv = [*program, "import", *options, "-", tag]
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment()
@@ -43,14 +43,14 @@ def import_image(program: list[str], tag: str, *changes: str) -> str:
         with contextlib.suppress(BrokenPipeError):
             write_image(process.stdin)
             process.stdin.close()
-        said = process.stderr.read().decode(errors="replace")
+        stderr = process.stderr.read().decode(errors="replace")
     if process.returncode:
-        raise Failed(f"{' '.join(argv)}: exit code {process.returncode}\n{said}")
+        raise Failed(f"{' '.join(argv)}: exit code {process.returncode}\n{stderr}")
     return tag
 
 
 def write_image(stream: IO[bytes], python: str | None = None) -> None:
-    """The file system, for `docker import -`."""
+    """Write the file system as a tar stream for `docker import -`."""
     python = python or os.path.realpath("/usr/bin/python3")
     version = os.path.basename(python)
     programs = [path for name in PROGRAMS if os.path.exists(path := f"/usr/bin/{name}")] + [python]
@@ -75,11 +75,13 @@ def write_image(stream: IO[bytes], python: str | None = None) -> None:
 
 def _libraries(programs: list[str], version: str) -> set[str]:
     modules = glob.glob(f"/usr/lib/{version}/lib-dynload/*.so")
-    told = subprocess.run(["ldd", *programs, *modules], capture_output=True, text=True).stdout
-    found = set(re.findall(r"(/\S+\.so\S*)", "\n".join(line for line in told.splitlines() if line.startswith("\t"))))
+    output = subprocess.run(["ldd", *programs, *modules], capture_output=True, text=True).stdout
+    libraries = set(
+        re.findall(r"(/\S+\.so\S*)", "\n".join(line for line in output.splitlines() if line.startswith("\t")))
+    )
     for pattern in LIBRARIES:
-        found |= set(glob.glob(f"/usr/lib/{os.uname().machine}-linux-gnu/{pattern}"))
-    return found
+        libraries |= set(glob.glob(f"/usr/lib/{os.uname().machine}-linux-gnu/{pattern}"))
+    return libraries
 
 
 def _folder(tar: tarfile.TarFile, name: str, mode: int = 0o755) -> None:

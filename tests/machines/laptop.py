@@ -1,4 +1,4 @@
-"""The person's own computer: an empty home, a store of their own, no agent, no engine but the one that is given."""
+"""The user's own computer: an empty home and store, no SSH agent, and only the given engine."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class FileKeyring(keyring.backend.KeyringBackend):
 
 
 class Laptop(User):
-    """`mlw` runs a command to its end, `start` leaves it running, `spawn` gives it a terminal for its questions."""
+    """A laptop: `mlw` runs a command to its end, `start` leaves it running, `spawn` gives it a terminal."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
-        # Sockets have short names, so not below pytest's long folders; removed by the fixture.
+        # Socket paths must be short, so this folder is not below pytest's folders. The fixture removes it.
         self.runtime = Path(tempfile.gettempdir(), f"laptop-{os.getpid()}-{abs(hash(place)) % 10**6}")
         self.runtime.mkdir(mode=0o700)
         self.env["XDG_RUNTIME_DIR"] = str(self.runtime)
@@ -59,8 +59,8 @@ class Laptop(User):
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
-    def knows(self, *machines: Machine) -> None:
-        """Their host keys are in known_hosts, as after a first visit."""
+    def trust_host_keys(self, *machines: Machine) -> None:
+        """Add the host keys to known_hosts, as after a first connection."""
         with (self.ssh_folder / "known_hosts").open("a") as file:
             file.writelines(machine.host_key for machine in machines)
 
@@ -70,19 +70,19 @@ class Laptop(User):
         path.chmod(0o600)
         return path
 
-    def uses(self, engine: Engine) -> None:
-        """The docker program on this laptop talks to that engine."""
+    def use_engine(self, engine: Engine) -> None:
+        """Make the docker program on this laptop use that engine."""
         self.env["DOCKER_HOST"] = engine.host
 
     def ssh(self, machine: Machine, *command: str, options: tuple[str, ...] = (), check: bool = True) -> Done:
-        """Plain ssh with the machine's key, for a look of the test's own."""
-        # OpenSSH takes the home from the system's list of users, not from HOME: so all is said.
+        """Run plain ssh with the machine's key; tests use it to check the machine."""
+        # OpenSSH reads the home from the user database, not from HOME, so all paths are explicit.
         argv = ["ssh", "-F", "none", "-i", str(machine.key), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"]
         argv += ["-o", f"UserKnownHostsFile={self.ssh_folder}/known_hosts", "-p", str(machine.port)]
         return self._run([*argv, *options, f"{machine.user}@{machine.address}", *command], check)
 
-    def ssh_by_password(self, machine: Machine, password: str, *command: str, check: bool = True) -> Done:
-        """Plain ssh that gets the password from an SSH_ASKPASS program."""
+    def ssh_with_password(self, machine: Machine, password: str, *command: str, check: bool = True) -> Done:
+        """Run plain ssh with a password from an SSH_ASKPASS program."""
         helper = self.home / "askpass"
         helper.write_text('#!/bin/sh\nprintf "%s\\n" "$TEST_PASSWORD"\n')
         helper.chmod(0o700)
@@ -91,11 +91,11 @@ class Laptop(User):
         argv += ["-o", f"UserKnownHostsFile={self.ssh_folder}/known_hosts"]
         return self._run([*argv, f"{machine.user}@{machine.address}", *command], check, more)
 
-    def spawn(self, *words: str, cwd: Path | None = None, timeout: float = 30, **env: str) -> pexpect.spawn[str]:
-        """mlw at a terminal: `.expect("Password")`, `.sendline(…)`."""
+    def spawn(self, *arguments: str, cwd: Path | None = None, timeout: float = 30, **env: str) -> pexpect.spawn[str]:
+        """Start mlw at a terminal: `.expect("Password")`, `.sendline(…)`."""
         return pexpect.spawn(
             str(MLW),
-            list(words),
+            list(arguments),
             cwd=str(cwd or self.home),
             env={**self.env, "TERM": "xterm", **env},
             encoding="utf-8",
@@ -103,21 +103,21 @@ class Laptop(User):
             dimensions=(40, 160),
         )
 
-    def mlw(self, *words: str, cwd: Path | None = None, env: dict[str, str] | None = None, **more: Any) -> Done:
-        """As `User.mlw`, and `input="text"` for its stdin, `check=True` for exit code 0 or a failure."""
+    def mlw(self, *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, **more: Any) -> Done:
+        """Run mlw like `User.mlw`, with `input="text"` for stdin and `check=True` to require exit code 0."""
         text, check = more.pop("input", None), more.pop("check", False)
         if text is not None:
             with tempfile.TemporaryFile() as file:
                 file.write(text.encode())
                 file.seek(0)
-                result = super().mlw(*words, cwd=cwd, env=env, stdin=file, **more)
+                result = super().mlw(*arguments, cwd=cwd, env=env, stdin=file, **more)
         else:
-            result = super().mlw(*words, cwd=cwd, env=env, **more)
+            result = super().mlw(*arguments, cwd=cwd, env=env, **more)
         assert not check or result.code == 0, result
         return result
 
-    def has_keyring(self) -> Path:
-        """A keyring that works (at first there is none, as on a server). What it holds is in the file returned."""
+    def enable_keyring(self) -> Path:
+        """Set up a working keyring (the default is none, as on a server) and return the file with its content."""
         folder = self.home / ".keyring"
         folder.mkdir()
         (folder / "laptop_keyring.py").write_text(KEYRING)

@@ -1,6 +1,6 @@
-"""Temporary files in memory: file systems on disk cost a fifth of the processor time of the whole suite.
+"""Temporary files in memory: disk file systems take a fifth of the CPU time of the whole suite.
 
-Only for sessions with a mount namespace of their own (`python -m tests` as root) and enough memory; the kernel frees
+Only for sessions with a separate mount namespace (`python -m tests` as root) and enough memory. The kernel frees
 the memory with the namespace. `MLW_TESTS_ON_DISK=1` keeps the files on disk.
 """
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tests.machines.programs import call
 
-IN_MEMORY = "MLW_TESTS_IN_MEMORY"  # set for the test processes of such a session
+IN_MEMORY = "MLW_TESTS_IN_MEMORY"  # set for the test processes of a session with files in memory
 _ON_DISK = "MLW_TESTS_ON_DISK"
-_ENOUGH = 16 * 1024**3  # bytes available; a session was seen to use 11 GB
+_ENOUGH = 16 * 1024**3  # bytes available; a session has used 11 GB
 
 
 def is_enough() -> bool:

@@ -1,14 +1,14 @@
-"""Texts that become programs where a page takes them for more than text. Each says its number if it runs.
+"""Payloads that run as code where a page treats them as more than text. Each reports its number.
 
-``%`` stands for what runs: a call of ``xss``, which ``LISTENING`` puts into every page. Others ask another host for
-something, or show what a template made of them.
+``%`` is replaced by the code: a call of ``xss``, which ``XSS_RECORDER`` adds to every page. Other payloads send a
+request to another host, or show the result of a template.
 """
 
 from __future__ import annotations
 
 CALL = "xss(%d)"
-ELSEWHERE = "//evil.example/"
-LISTENING = """
+OTHER_HOST = "//evil.example/"
+XSS_RECORDER = """
 window.xss = number => console.error("RAN " + number);
 for (const name of ["alert", "confirm", "prompt", "print"]) window[name] = said => console.error("RAN " + name + said);
 """
@@ -194,7 +194,7 @@ _STYLES = (
     'red" onmouseover="%',
     "<style>body{display:none}</style>",
 )
-_COMPONENTS = (  # what the libraries of our pages would make of it
+_COMPONENTS = (  # interpreted by the libraries of our pages
     "<span class=ag-cell onclick=%>x</span>",
     '{"renderMode":"html","formatter":"<img src=x onerror=%>"}',
     "<q-btn @click=%>",
@@ -256,27 +256,27 @@ _ODD = (
 
 
 def _numbered() -> tuple[str, ...]:
-    found: list[str] = []
+    texts: list[str] = []
     for mark, family in (
         ("%", _TAGS), ("%", _HANDLERS), ("%", _ADDRESSES), ("%", _TEMPLATES), ("%", _MARKDOWN), ("%", _STYLES),
         ("%", _COMPONENTS), ("&", _ODD),
     ):  # fmt: skip
         for text in family:
-            found.append(text.replace(mark, CALL % len(found)) if mark in text else text)
-    return tuple(found)
+            texts.append(text.replace(mark, CALL % len(texts)) if mark in text else text)
+    return tuple(texts)
 
 
 PAYLOADS = _numbered()
 FAMILIES = (_TAGS, _HANDLERS, _ADDRESSES, _TEMPLATES, _MARKDOWN, _STYLES, _COMPONENTS, _ODD)
 
 
-def telling() -> tuple[str, ...]:
-    """A few of each kind, for where each costs a page."""
+def representative_payloads() -> tuple[str, ...]:
+    """Return two payloads of each kind, for tests that open a page for each payload."""
     starts = [sum(map(len, FAMILIES[:number])) for number in range(len(FAMILIES))]
     return tuple(PAYLOADS[start + more] for start in starts for more in (0, 2))
 
 
 def file_names() -> list[str]:
-    """Those that a file can have as its name."""
+    """Return the payloads that are valid file names."""
     fits = (text for text in PAYLOADS if "/" not in text and "\0" not in text and len(text.encode()) < 200)
     return list(dict.fromkeys(fits))

@@ -1,4 +1,4 @@
-"""podman: the laptop's own (as root, with storage of its own), and what a machine needs for its user's rootless one."""
+"""podman: on the laptop (as root, with separate storage), and the setup of rootless podman on a machine."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 from tests.machines.image import IMAGE, import_image
-from tests.machines.place import Place
 from tests.machines.programs import call
+from tests.machines.sandbox import Sandbox
 
-# What works where nobody may raise limits, without systemd and without cgroup v2 (crun refuses hybrid ones).
+# These settings need no systemd, no cgroup v2 (crun refuses hybrid cgroups), and no permission to raise limits.
 SETTINGS = """\
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
@@ -28,34 +28,34 @@ IDS = "{user}:300000:65536\n"
 
 
 class Podman:
-    """`env` makes any podman program use this storage: `laptop.env.update(podman.env)`."""
+    """podman with separate storage. With `env`, any program uses it: `laptop.env.update(podman.env)`."""
 
-    def __init__(self, place: Place) -> None:
-        self.folder = place.folder / "podman"
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.folder = sandbox.folder / "podman"
         self.folder.mkdir()
         (self.folder / "containers.conf").write_text(SETTINGS)
         (self.folder / "storage.conf").write_text(STORAGE.format(folder=self.folder))
         self.env = {
             "CONTAINERS_CONF": str(self.folder / "containers.conf"),
             "CONTAINERS_STORAGE_CONF": str(self.folder / "storage.conf"),
-            **place.marked,
+            **sandbox.marked,
         }
         self.image = IMAGE
         import_image(["env", *(f"{name}={value}" for name, value in self.env.items()), "podman"], IMAGE)
 
-    def podman(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return call("env", *(f"{name}={value}" for name, value in self.env.items()), "podman", *words, check=check)
+    def podman(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return call("env", *(f"{name}={value}" for name, value in self.env.items()), "podman", *arguments, check=check)
 
     def containers(self) -> list[str]:
         return self.podman("ps", "--all", "--format", "{{.Names}}").stdout.split()
 
-    def tidy(self) -> None:
+    def clean_up(self) -> None:
         if names := self.containers():
             self.podman("rm", "--force", "--time", "0", *names)
 
 
 def write_rootless(etc: Path, user: str) -> None:
-    """On a machine: the user's ids, and the settings."""
+    """Write the user's subordinate IDs and the settings on a machine."""
     (etc / "containers").mkdir()
     (etc / "containers" / "containers.conf").write_text(SETTINGS)
     for name in ("subuid", "subgid"):

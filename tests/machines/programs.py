@@ -1,4 +1,4 @@
-"""The system's programs that make the machines, and the question whether they are all here."""
+"""System programs that set up the machines, and the check that they are installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Failed(Exception):
-    """A program ended with another code than 0."""
+    """Raised when a program ends with a nonzero exit code."""
 
 
 def call(
@@ -34,7 +34,7 @@ def call(
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What system programs get: nothing of the person who started the tests."""
+    """Return the environment of system programs, without variables of the user who runs the tests."""
     return {"PATH": SYSTEM_PATH, "HOME": "/root", "LANG": "C.UTF-8", **more}
 
 
@@ -43,7 +43,7 @@ def find(program: str) -> str | None:
 
 
 def need_all(*programs: str) -> None:
-    """Skip the test where something is missing; on CI that is a failure."""
+    """Skip the test if a program or root permission is missing. On CI, fail instead."""
     lacks = [program for program in programs if find(program) is None]
     if os.geteuid() != 0:
         lacks.append("being root")
@@ -56,5 +56,5 @@ def need_all(*programs: str) -> None:
 
 
 def crypted(password: str, salt: str) -> str:
-    """As crypt(3) makes it; Python 3.13 has no crypt module, and perl is on every Debian."""
+    """Return a crypt(3) hash. Python 3.13 has no crypt module, and perl is on every Debian."""
     return call("perl", "-e", "chomp(my $p = <STDIN>); print crypt($p, $ARGV[0])", salt, text=password + "\n").stdout

@@ -1,4 +1,4 @@
-"""A TCP door with the faults of a long wire: latency, a bandwidth, stalls, cuts, strange first bytes."""
+"""A TCP proxy with network faults: latency, limited bandwidth, stalls, cuts, unexpected first bytes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ CHUNK = 16384
 
 
 class Proxy:
-    """Listens on 127.0.0.1:`port`. Runs in a thread of its own; change `latency`, `rate`, `greeting` at any time."""
+    """Listen on 127.0.0.1:`port` in a separate thread; `latency`, `rate`, `greeting` can change at any time."""
 
     def __init__(self, address: str, port: int, latency: float = 0, rate: float | None = None) -> None:
         self._to = (address, port)
         self.latency, self.rate = latency, rate
-        self.greeting = b""  # Sent to a client before anything of the server's.
-        self.cut_after: int | None = None  # Bytes from client to server, all connections together.
+        self.greeting = b""  # Sent to a client before the server's data.
+        self.cut_after: int | None = None  # Cut after this number of bytes from clients, over all connections.
         self.carried = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
@@ -32,14 +32,14 @@ class Proxy:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     def stall(self) -> None:
-        """Nothing goes through any more, but nobody is told."""
+        """Stop forwarding; connections stay open."""
         self._loop.call_soon_threadsafe(self._flowing.clear)
 
     def flow(self) -> None:
         self._loop.call_soon_threadsafe(self._flowing.set)
 
     def cut(self) -> None:
-        """All connections end now; new ones are taken."""
+        """Close all connections; accept new ones."""
         self._loop.call_soon_threadsafe(self._cut)
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Proxy:
         self._writers -= {writer, far_writer}
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: bool) -> None:
-        """Reading and writing are two tasks, so that latency does not become bandwidth."""
+        """Forward one direction. Reading and writing are separate tasks, so that latency does not limit bandwidth."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=256)
         sender = self._loop.create_task(self._send(queue, writer))
         with contextlib.suppress(OSError):

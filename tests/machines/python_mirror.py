@@ -1,4 +1,4 @@
-"""A mirror of uv's Pythons with one in it, as the documentation of uv describes such a list."""
+"""A mirror of uv's Pythons with one Python, in the list format that uv documents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = f"cpython-{VERSION}+20240107-x86_64-unknown-linux-gnu-install_only.tar.gz
 
 
 def use_mirror(laptop: Laptop, mirror: Index) -> None:
-    """Managed environments get their Python from the mirror: none is on PATH, so they are the same on all targets."""
+    """Make managed environments use the mirror: no Python is on PATH, so all targets use the same one."""
     programs = laptop.home / "programs"
     programs.mkdir()
     docker = shutil.which("docker")
@@ -27,10 +27,12 @@ def use_mirror(laptop: Laptop, mirror: Index) -> None:
 
 
 def write_mirror(folder: Path, address: str) -> Path:
-    """Write list and archive into a folder that ``address`` names; the path of the list."""
+    """Write list and archive into a folder served at ``address``; return the path of the list."""
     files, links, executable = python_files(folder / "python-to-patch")
-    inside = {f"python/{path}": one for path, one in files.items()}
-    data = pack(inside, {f"python/{path}": one for path, one in links.items()}, [f"python/{executable}"], "w:gz")
+    inside = {f"python/{path}": content for path, content in files.items()}
+    data = pack(
+        inside, {f"python/{path}": content for path, content in links.items()}, [f"python/{executable}"], "w:gz"
+    )
     (folder / "20240107").mkdir()
     (folder / "20240107" / NAME).write_bytes(data)
     major, minor, patch = map(int, VERSION.split("."))

@@ -7,8 +7,8 @@ import subprocess
 
 from tests.machines.engine import Engine
 from tests.machines.network import wait_until
-from tests.machines.place import Place
 from tests.machines.programs import call, crypted, environment
+from tests.machines.sandbox import Sandbox
 
 PORT = 5000
 SETTINGS = """\
@@ -24,14 +24,14 @@ auth:
 
 
 class Registry:
-    """`address` is host:port as the engine sees it; `image` is pushed there already and needs the password."""
+    """A running registry. `address`: host:port as the engine sees it; `image`: its image, which needs the password."""
 
-    def __init__(self, place: Place, engine: Engine) -> None:
+    def __init__(self, sandbox: Sandbox, engine: Engine) -> None:
         self.user, self.password = "ada", "open sesame"
         self.address = f"{engine.address}:{PORT}"
         self.image = f"{self.address}/private/debian:1"
         self._engine = engine
-        self.folder = place.folder / "registry"
+        self.folder = sandbox.folder / "registry"
         self.folder.mkdir()
         secret = crypted(self.password, "$2y$05$mlwmlwmlwmlwmlwmlwmlwe")
         (self.folder / "users").write_text(f"{self.user}:{secret}\n")
@@ -44,16 +44,16 @@ class Registry:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["nsenter", f"--net={self._engine.netns}", "docker-registry", "serve", str(self.folder / "config.yml")],
-                env=environment(**self._engine.place.marked),
+                env=environment(**self._engine.sandbox.marked),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        wait_until(self._answers, f"the registry (see {self.folder}/log)")
+        wait_until(self._responds, f"the registry (see {self.folder}/log)")
 
     def stop(self) -> None:
-        """Its users get `connection refused`."""
+        """Stop the registry: clients get `connection refused`."""
         if self._process:
             self._process.kill()
             self._process.wait()
@@ -67,10 +67,10 @@ class Registry:
         self.forget()
 
     def forget(self) -> None:
-        """The engine has the image no more: the next use must pull it."""
+        """Remove the image from the engine, so that the next use must pull it."""
         self._engine.docker("rmi", "--force", self.image, check=False)
 
-    def _answers(self) -> bool:
-        with socket.socket() as there:
-            there.settimeout(1)
-            return there.connect_ex((self._engine.address, PORT)) == 0
+    def _responds(self) -> bool:
+        with socket.socket() as connection:
+            connection.settimeout(1)
+            return connection.connect_ex((self._engine.address, PORT)) == 0

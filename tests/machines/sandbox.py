@@ -1,8 +1,8 @@
-"""One pytest process's own place: a number that nobody else has now, and with it folders, names and addresses.
+"""The sandbox of one pytest process: a unique number that determines its folders, names, and addresses.
 
-The number is held by a file lock, so it is free again however the process ended. Whoever takes a number first sweeps
-what a killed predecessor left: processes (known by a variable in their environment, or by their control group),
-mounts, the interface, folders.
+A file lock holds the number, so it is free again however the process ends. A new owner first cleans up after a
+killed predecessor: processes (identified by an environment variable or their control group), mounts, the interface,
+folders.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import ClassVar
 from tests.machines.memory import IN_MEMORY, mount_memory
 from tests.machines.programs import call
 
-BASE = Path("/var/tmp/mlw-machines")  # Not below /tmp: every machine has a /tmp of its own.
+BASE = Path("/var/tmp/mlw-machines")  # Not below /tmp: every machine has a separate /tmp.
 MARK = "MLW_MACHINES_PLACE"
-MOST = 60
+MAX_NUMBER = 60
 
 
-class Place:
-    """Number n: folder BASE/n, addresses 10.213.n.x (seen by the tests) and 10.214.n.x (behind a jump host)."""
+class Sandbox:
+    """Sandbox n: folder BASE/n, addresses 10.213.n.x (visible to the tests) and 10.214.n.x (behind a jump host)."""
 
-    groups: ClassVar[list[str]] = []  # control groups of this process's places
+    groups: ClassVar[list[str]] = []  # control groups of this process's sandboxes
 
     def __init__(self) -> None:
-        sweep_abandoned()
-        self.number, self._lock = _take()
-        sweep(self.number)
+        clean_up_abandoned()
+        self.number, self._lock = _acquire()
+        clean_up(self.number)
         self.folder = BASE / str(self.number)
         self.folder.mkdir()
         if os.environ.get(IN_MEMORY):
@@ -47,34 +47,34 @@ class Place:
         return f"10.{214 if inner else 213}.{self.number}.{last}"
 
     def close(self) -> None:
-        sweep(self.number)
+        clean_up(self.number)
         _release(self.number, self._lock)
 
 
-def sweep_abandoned() -> None:
-    """Nothing stays of places whose session was killed."""
-    for number in range(MOST):
+def clean_up_abandoned() -> None:
+    """Clean up the sandboxes of killed sessions."""
+    for number in range(MAX_NUMBER):
         lock = _lock(number) if (BASE / str(number)).exists() else None
         if lock is not None:
-            sweep(number)
+            clean_up(number)
             _release(number, lock)
 
 
-def is_taken(number: int) -> bool:
-    """Whether a session has it."""
+def is_in_use(number: int) -> bool:
+    """Return whether a session uses this number."""
     lock = _lock(number) if _lock_file(number).exists() else None
     if lock is not None:
         _release(number, lock)
     return lock is None and _lock_file(number).exists()
 
 
-def _take() -> tuple[int, int]:
-    """The first free number, and its lock."""
-    for number in range(MOST):
+def _acquire() -> tuple[int, int]:
+    """Return the first free number and its lock."""
+    for number in range(MAX_NUMBER):
         lock = _lock(number)
         if lock is not None:
             return number, lock
-    raise RuntimeError(f"all {MOST} places below {BASE} are in use")
+    raise RuntimeError(f"all {MAX_NUMBER} places below {BASE} are in use")
 
 
 def _lock_file(number: int) -> Path:
@@ -82,7 +82,7 @@ def _lock_file(number: int) -> Path:
 
 
 def _lock(number: int) -> int | None:
-    """The lock of a place, if nobody has it."""
+    """Return the lock of a number, or None if another process holds it."""
     while True:
         BASE.mkdir(mode=0o755, exist_ok=True)
         try:
@@ -91,7 +91,7 @@ def _lock(number: int) -> int | None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(lock).st_nlink:  # else whoever had it has removed it since
+            if os.fstat(lock).st_nlink:  # otherwise the previous owner has removed the file
                 return lock
         except BlockingIOError:
             os.close(lock)
@@ -102,12 +102,12 @@ def _lock(number: int) -> int | None:
 def _release(number: int, lock: int) -> None:
     _lock_file(number).unlink()
     os.close(lock)
-    with contextlib.suppress(OSError):  # other places are below it
+    with contextlib.suppress(OSError):  # not empty if there are other sandboxes
         BASE.rmdir()
 
 
-def sweep(number: int) -> None:
-    """Nothing of that number stays. Only for whoever holds its lock."""
+def clean_up(number: int) -> None:
+    """Remove all resources of the sandbox with this number. The caller must hold its lock."""
     folder = BASE / str(number)
     deadline = time.monotonic() + 20
     while _kill([*_marked(folder), *_in_groups(f"/{_group(number)}")]) and time.monotonic() < deadline:
@@ -122,7 +122,7 @@ def sweep(number: int) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """A folder with all that is mounted in it; nothing is deleted through a mount that stays."""
+    """Remove a folder with its mounts; never delete through a remaining mount."""
     for point in _mounts(folder):
         call("umount", "--lazy", point, check=False)
     if not _mounts(folder):
@@ -141,7 +141,7 @@ def _marked(folder: Path) -> Iterator[int]:
 
 
 def kill_group(path: str) -> None:
-    """All processes in a control group and below it, in whatever hierarchy."""
+    """Kill all processes in a control group and its subgroups, in every hierarchy."""
     deadline = time.monotonic() + 20
     while _kill(list(_in_groups(path))) and time.monotonic() < deadline:
         time.sleep(0.005)

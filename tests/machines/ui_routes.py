@@ -1,4 +1,4 @@
-"""Every way into `mlw ui`, as the application itself lists them; and somebody who tries them all."""
+"""All routes of `mlw ui`, as the application lists them, and a client that tries them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from typing import Any
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport="
-# What no list has: the door itself, what servers of this kind often have, and what is nowhere.
+# Unlisted paths: the login, common paths of such servers, and paths that do not exist.
 UNLISTED = (
     "/login", "/logout", "/docs", "/redoc", "/docs/oauth2-redirect", "/openapi.json", "/favicon.ico", "/metrics",
     "/_nicegui", "/_nicegui_ws/", SOCKET + "polling", SOCKET + "websocket", "/static/mlw.css", "/no/such/page",
     "/.well-known/appspecific/com.chrome.devtools.json", "/api", "/api/", "/static/", "/robots.txt",
 )  # fmt: skip
 
-# NiceGUI has one application for each process, so it is asked in a process of its own.
+# NiceGUI has one application per process, so a separate process lists the routes.
 _LIST = """
 import json, sys, tempfile
 from pathlib import Path
 from mlworkbench.paths import UserPaths
-from mlworkbench.ui.app import make
+from mlworkbench.ui.app import create_app
 found = []
 def walk(routes, before=""):
     for route in routes:
@@ -41,7 +41,7 @@ def walk(routes, before=""):
         found.append([path, sorted(getattr(route, "methods", None) or []), kind])
         walk(inner or [], path)
 with tempfile.TemporaryDirectory() as place:
-    app = make(UserPaths(Path(place)), None, lambda: "")
+    app = create_app(UserPaths(Path(place)), None, lambda: "")
     walk(app.routes)
     print(json.dumps({"routes": found, "openapi": app.openapi()}))
 """
@@ -49,18 +49,18 @@ with tempfile.TemporaryDirectory() as place:
 
 @dataclass(frozen=True)
 class Route:
-    """``path`` may have gaps: ``/p/{key}``."""
+    """A route; ``path`` may have parameters: ``/p/{key}``."""
 
     path: str
     methods: tuple[str, ...]
 
-    def filled(self, **known: str) -> str:
-        """With these in its gaps, and a word in the others."""
-        return re.sub(r"\{(\w+)(?::\w+)?\}", lambda gap: known.get(gap[1], "x"), self.path)
+    def filled(self, **values: str) -> str:
+        """Return the path with these parameters, and a placeholder for the others."""
+        return re.sub(r"\{(\w+)(?::\w+)?\}", lambda gap: values.get(gap[1], "x"), self.path)
 
 
 @cache
-def _told() -> dict[str, Any]:
+def _application_info() -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-c", _LIST],
         capture_output=True,
@@ -71,64 +71,64 @@ def _told() -> dict[str, Any]:
 
 
 def routes() -> list[Route]:
-    return [Route(path or "/", tuple(methods)) for path, methods, _ in _told()["routes"]]
+    return [Route(path or "/", tuple(methods)) for path, methods, _ in _application_info()["routes"]]
 
 
 def openapi() -> dict[str, Any]:
-    return dict(_told()["openapi"])
+    return dict(_application_info()["openapi"])
 
 
-def addresses(**known: str) -> list[str]:
-    """One for each route, sub-application and unlisted place."""
-    return sorted({*(route.filled(**known) for route in routes()), *UNLISTED})
+def addresses(**values: str) -> list[str]:
+    """Return one address per route, sub-application, and unlisted path."""
+    return sorted({*(route.filled(**values) for route in routes()), *UNLISTED})
 
 
 def pages() -> list[Route]:
-    """What people look at: no API, no files."""
+    """Return the routes of pages, without API and files."""
     inside = ("/api", "/_nicegui", "/static")
-    return [one for one in routes() if "GET" in one.methods and not one.path.startswith(inside)]
+    return [route for route in routes() if "GET" in route.methods and not route.path.startswith(inside)]
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     status: int
     headers: dict[str, str]
     body: bytes
-    doubled: tuple[str, ...] = ()
+    duplicate_headers: tuple[str, ...] = ()
 
 
 @dataclass
-class Caller:
-    """Asks over one connection, as often as it likes."""
+class HttpClient:
+    """A client that sends any number of requests over one connection."""
 
     address: str
     headers: dict[str, str] = field(default_factory=dict)
-    _line: http.client.HTTPConnection | None = None
+    _connection: http.client.HTTPConnection | None = None
 
     @property
     def host(self) -> str:
         return self.address.removeprefix("http://").partition("/")[0]
 
     @property
-    def place(self) -> tuple[str, int]:
-        """Browsers resolve names below .localhost themselves; this machine may not."""
+    def socket_address(self) -> tuple[str, int]:
+        """Host and port to connect to. Names below .localhost, which only browsers resolve, are 127.0.0.1."""
         host, _, port = self.host.rpartition(":")
         return "127.0.0.1" if host.endswith(".localhost") else host, int(port)
 
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        """``_`` stands for ``-`` in the name of a header."""
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Response:
+        """Send a request. ``_`` in header names stands for ``-``."""
         for patience in (1, 0):
-            if self._line is None:
-                self._line = http.client.HTTPConnection(*self.place, timeout=30)
+            if self._connection is None:
+                self._connection = http.client.HTTPConnection(*self.socket_address, timeout=30)
             try:
                 given = {name.replace("_", "-"): value for name, value in headers.items()}
                 base = self.address.removeprefix("http://").removeprefix(self.host)
-                self._line.request(method, base + path, body, {"Host": self.host, **self.headers, **given})
-                got = self._line.getresponse()
-                told = [(name.lower(), value) for name, value in got.getheaders()]
-                names = [name for name, _ in told]
+                self._connection.request(method, base + path, body, {"Host": self.host, **self.headers, **given})
+                got = self._connection.getresponse()
+                received = [(name.lower(), value) for name, value in got.getheaders()]
+                names = [name for name, _ in received]
                 doubled = tuple(sorted({name for name in names if names.count(name) > 1} - {"set-cookie"}))
-                return Answer(got.status, dict(told), got.read(), doubled)
+                return Response(got.status, dict(received), got.read(), doubled)
             except (http.client.HTTPException, ConnectionError):
                 self.close()
                 if not patience:
@@ -139,29 +139,29 @@ class Caller:
         self.close()
 
     def close(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def raw(self, data: bytes, seconds: float = 20) -> bytes:
-        """What comes back for these bytes, until the other side has had enough."""
-        with socket.create_connection(self.place, timeout=seconds) as line:
-            found = b""
+        """Return the response to these bytes, until the server closes the connection."""
+        with socket.create_connection(self.socket_address, timeout=seconds) as line:
+            response = b""
             try:
                 line.sendall(data)
                 line.shutdown(socket.SHUT_WR)
                 while chunk := line.recv(1 << 16):
-                    found += chunk
+                    response += chunk
             except OSError:
                 pass
-            return found
+            return response
 
 
 def free_port() -> str:
-    """For a server that is started again at the same place: other tests take those from 8521 on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
+    """Return a free port for a server that must restart on the same port. Other tests use ports from 8521 on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
 
 
 def token_of(store: Path) -> str:
@@ -169,22 +169,22 @@ def token_of(store: Path) -> str:
 
 
 def secret_of(store: Path) -> str:
-    """Of the address for browsers."""
+    """Return the secret in the address for browsers."""
     return str(json.loads((store / "ui" / "address.json").read_text())["secret"])
 
 
-def program(bench: Any, store: Path) -> Caller:
-    """A program of this user."""
-    return Caller(bench.numeric, {"Authorization": f"Bearer {token_of(store)}"})
+def api_client(server: Any, store: Path) -> HttpClient:
+    """Return a client with this user's API token."""
+    return HttpClient(server.numeric, {"Authorization": f"Bearer {token_of(store)}"})
 
 
-def session(bench: Any, link: str | None = None) -> str:
-    """A browser's cookie, by a link that was not used yet."""
-    link = link or bench.link
-    answer = Caller(bench.address).ask("GET", link.removeprefix(bench.address))
+def login_cookie(server: Any, link: str | None = None) -> str:
+    """Log in with an unused link and return the session cookie."""
+    link = link or server.link
+    answer = HttpClient(server.address).request("GET", link.removeprefix(server.address))
     assert answer.status == 200, answer
     return answer.headers["set-cookie"].partition(";")[0]
 
 
-def new_link(bench: Any, store: Path) -> str:
-    return str(json.loads(program(bench, store).ask("POST", "/api/link").body)["link"])
+def new_link(server: Any, store: Path) -> str:
+    return str(json.loads(api_client(server, store).request("POST", "/api/link").body)["link"])

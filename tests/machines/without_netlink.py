@@ -1,7 +1,7 @@
-"""Start a program that cannot hear of network changes: Chromium drops all connections whenever an interface comes or
-goes anywhere on the machine, and other tests make and remove interfaces all the time.
+"""Start a program without notifications of network changes: Chromium drops all connections whenever an interface
+appears or disappears on the machine, and other tests create and remove interfaces all the time.
 
-    python deaf.py PROGRAM ARGUMENTS…
+    python without_netlink.py PROGRAM ARGUMENTS…
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 
 
-def plug_ears() -> None:
-    """socket(AF_NETLINK, …) fails from now on, for this process and all that it starts."""
-    known = _SOCKET.get(platform.machine())
-    if known is None:
+def block_netlink() -> None:
+    """Make socket(AF_NETLINK, …) fail for this process and its children."""
+    entry = _SOCKET.get(platform.machine())
+    if entry is None:
         return
-    architecture, number = known
+    architecture, number = entry
     steps = (
         (_LOAD, 0, 0, 4),
         (_EQUAL, 0, 5, architecture),
@@ -38,14 +38,14 @@ def plug_ears() -> None:
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     program = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code))
     libc = ctypes.CDLL(None, use_errno=True)
-    for words in (
+    for arguments in (
         (38, 1, 0, 0, 0),
         (22, 2, ctypes.create_string_buffer(program), 0, 0),
-    ):  # no new privileges; the filter
-        if libc.prctl(*words) != 0:
+    ):  # PR_SET_NO_NEW_PRIVS, then PR_SET_SECCOMP with the filter
+        if libc.prctl(*arguments) != 0:
             raise OSError(ctypes.get_errno(), "prctl")
 
 
 if __name__ == "__main__":
-    plug_ears()
+    block_netlink()
     os.execv(sys.argv[1], sys.argv[1:])

@@ -1,4 +1,4 @@
-"""The real supervisor as a real process, on a run folder written by hand: no client of ours is involved."""
+"""Fixtures for the real supervisor as a real process. Tests write the run folder; there is no client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["PYTHON", "REMOTE", "Place", "alive", "delete_run", "end_marked", "en
 
 
 class Place(TargetFolder):
-    """A target's folder, by shorter names."""
+    """A target's folder, with short method names."""
 
     run = TargetFolder.add_run
     event = TargetFolder.wait_for_event
@@ -36,17 +36,17 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def spot(tmp_path: Path, engine: Any) -> Iterator[Any]:
+def target(tmp_path: Path, engine: Any) -> Iterator[Any]:
     """A target whose runs are containers of a real engine."""
-    from .contained import Spot
+    from .container_targets import ContainerTarget
 
-    yield Spot(tmp_path, engine)
+    yield ContainerTarget(tmp_path, engine)
     end_marked(tmp_path)
 
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that all users can reach. pytest's own are closed to others, again whenever a session starts."""
+    """A folder that all users can access. Other users cannot access the temporary folders of pytest."""
     folder = Path(tempfile.mkdtemp(prefix="mlw-test-"))
     folder.chmod(0o755)
     yield folder
@@ -56,23 +56,23 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def toolbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from .building import make_toolbox
+    from .environment_builder import make_toolbox
 
     return make_toolbox(tmp_path_factory.mktemp("toolbox"))
 
 
 @pytest.fixture
-def yard(tmp_path: Path, toolbox: Path) -> Iterator[Any]:
+def builder(tmp_path: Path, toolbox: Path) -> Iterator[Any]:
     """A target on which environments are built."""
-    from .building import Yard
+    from .environment_builder import EnvironmentBuilder
 
-    made = Yard(tmp_path, toolbox)
-    yield made
-    made.discard()
+    environment_builder = EnvironmentBuilder(tmp_path, toolbox)
+    yield environment_builder
+    environment_builder.discard()
 
 
 def delete_run(folder: Path) -> None:
-    """Its supervisor, which goes on to write, must not be faster than whoever deletes."""
+    """Remove a run folder. Rename it first, so that a supervisor that is still writing cannot interfere."""
     gone = folder.parent.parent / f"deleted-{folder.name}"
     folder.rename(gone)
     shutil.rmtree(gone)

@@ -1,4 +1,4 @@
-"""The real supervisor with a container spec and a real engine: what the test_container files share."""
+"""The real supervisor with a container spec and a real engine, shared by the test_container files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .conftest import Place, until
 DOCKER = find("docker") or "docker"
 
 
-class Spot(Place):
-    """A target with a Docker engine. The containers run as root, as the tests do, unless told otherwise."""
+class ContainerTarget(Place):
+    """A target with a Docker engine. Containers run as root by default, as the tests do."""
 
     def __init__(self, folder: Path, engine: Engine) -> None:
         super().__init__(folder)
@@ -47,14 +47,14 @@ class Spot(Place):
         return folder
 
     def name(self, run_id: str) -> str:
-        """Unlike any other test's: all share one engine."""
+        """Return the name of the run's container. It is unique, because all tests share one engine."""
         return f"mlw-{run_id}-{self.root.parent.name}"
 
-    def up(self, folder: Path, word: bytes = b"up") -> None:
-        until(lambda: word in read(folder / "log"))
+    def up(self, folder: Path, text: bytes = b"up") -> None:
+        until(lambda: text in read(folder / "log"))
 
     def launcher(self, folder: Path) -> int:
-        """Pid of who looks after the container."""
+        """Return the PID of the process that watches the container."""
         return int(json.loads((folder / "gate.json").read_text())["pid"])
 
 

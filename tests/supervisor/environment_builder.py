@@ -1,4 +1,4 @@
-"""A target on which environments are built, by the real builder as a process of its own; all packages made here."""
+"""A target on which the real builder builds environments as a separate process, from packages created by the tests."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from typing import Any
 import mlworkbench.remote as remote
 from mlworkbench.environments.pinned_tools import Installer, find_tools
 from mlworkbench.environments.platforms import Platform
-from mlworkbench.remote.environments.environment import discard
-from mlworkbench.remote.environments.tools import provide, take_in
+from mlworkbench.remote.environments.build_tools import provide_tool, store_package
+from mlworkbench.remote.environments.environment_state import discard
 from mlworkbench.remote.shared.environment_layout import digest_of
 from mlworkbench.remote.shared.layout import Root
 from tests.machines.channel import Channel
 
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 VERSION = "{}.{}.{}".format(*sys.version_info[:3])
-# What the supervisor does, without the rest of it.
+# Runs only the build step of the supervisor.
 _DRIVER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from remote.environments.build import ensure
 from remote.shared.layout import Root
-from remote.environments.tools import NoEnvironment
+from remote.environments.build_tools import NoEnvironment
 with open(sys.argv[3]) as file:
     lock = json.load(file)
 def say(text):
@@ -43,8 +43,8 @@ except NoEnvironment as error:
 """
 
 
-class Yard:
-    """A root folder with the tools in it; locks are put together by hand."""
+class EnvironmentBuilder:
+    """A target's root folder with the build tools. Tests write their lock files themselves."""
 
     def __init__(self, folder: Path, toolbox: Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Yard:
         self.env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
 
     def wheel(self, name: str, files: dict[str, str], version: str = "1.0", scripts: str = "") -> dict[str, Any]:
-        """A package of pip's, sent along."""
+        """Create and upload a wheel, and return its entry for a lock file."""
         path = self.folder / f"{name}-{version}-py3-none-any.whl"
         info = f"{name}-{version}.dist-info"
         content = {
@@ -75,26 +75,26 @@ class Yard:
         return {"name": name, "version": version, "file": path.name, **self._sent(path)}
 
     def channel(self, channel: Channel) -> list[dict[str, Any]]:
-        """All of a channel's packages, sent along."""
-        found = []
+        """Upload all packages of a channel, and return their entries for a lock file."""
+        packages = []
         for subdir in ("linux-64", "noarch"):
             data = json.loads((channel.folder / subdir / "repodata.json").read_text())
             for file, record in {**data["packages"], **data["packages.conda"]}.items():
-                found.append({**record, "file": file, **self._sent(channel.folder / subdir / file)})
-        return found
+                packages.append({**record, "file": file, **self._sent(channel.folder / subdir / file)})
+        return packages
 
     def _sent(self, path: Path) -> dict[str, Any]:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        take_in(Root(str(self.root)), sha256, str(path))
+        store_package(Root(str(self.root)), sha256, str(path))
         return {"sha256": sha256, "size": path.stat().st_size}
 
     def own_tools(self) -> None:
-        """Tools to which the test may add: the files are the same, the folders are not."""
+        """Replace the shared tools folder with a copy that the test can extend. The copied files are hard links."""
         (self.root / "tools").unlink()
         shutil.copytree(self.toolbox / "tools", self.root / "tools", copy_function=os.link, symlinks=True)
 
     def discard(self) -> None:
-        """All environments; they are protected from being written."""
+        """Remove all environments. pytest cannot, because they are write-protected."""
         for prefix in [*(self.root / "envs").glob("*")] if (self.root / "envs").exists() else ():
             if prefix.is_dir():
                 discard(str(prefix))
@@ -115,8 +115,8 @@ class Yard:
         return lock
 
     def replace_uv(self, script: str) -> None:
-        """A uv of the test's own, in place of the real one."""
-        uv = next(one for one in self._tools if one["name"] == "uv")
+        """Replace uv with a script of the test."""
+        uv = next(tool for tool in self._tools if tool["name"] == "uv")
         folder = self.root / "tools" / f"uv-{uv['version']}-{uv['sha256'][:32]}"
         (self.root / "tools").unlink()
         folder.mkdir(parents=True)
@@ -128,11 +128,11 @@ class Yard:
 
     def start(self, lock: dict[str, Any], **more: Any) -> subprocess.Popen[str]:
         path = self.folder / f"{lock['digest']}.json"
-        words = ["-c", _DRIVER, str(Path(remote.__file__).parents[1]), str(self.root), str(path), str(self.log)]
+        arguments = ["-c", _DRIVER, str(Path(remote.__file__).parents[1]), str(self.root), str(path), str(self.log)]
         python = more.pop("python", PYTHON)
         wrapper = more.pop("wrapper", ())
         return subprocess.Popen(
-            [*wrapper, python, "-I", "-S", *words],
+            [*wrapper, python, "-I", "-S", *arguments],
             env={**self.env, **more},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -140,10 +140,10 @@ class Yard:
         )
 
     def build(self, lock: dict[str, Any], **more: Any) -> tuple[int, str]:
-        """Exit code and what was said."""
+        """Build an environment and return the exit code and the output."""
         process = self.start(lock, **more)
-        said, _ = process.communicate(timeout=120)
-        return process.returncode, said
+        output, _ = process.communicate(timeout=120)
+        return process.returncode, output
 
     def python(self, lock: dict[str, Any], code: str) -> str:
         done = subprocess.run([self.prefix(lock) / "bin" / "python", "-c", code], capture_output=True, text=True)
@@ -151,21 +151,21 @@ class Yard:
         return done.stdout.strip()
 
     def leftovers(self) -> list[str]:
-        """What is in envs/ beside environments that count and their locks."""
+        """Return the names in envs/ that belong to no complete environment and are not lock files."""
         names = sorted(os.listdir(self.root / "envs"))
         whole = {name[:-5] for name in names if name.endswith(".json")}
         return [name for name in names if not name.endswith((".lock", ".use")) and name.split(".")[0] not in whole]
 
 
 def make_toolbox(folder: Path) -> Path:
-    """uv and py-rattler as a target has them, fetched once for all tests."""
+    """Fetch uv and py-rattler as on a target, once for all tests."""
     environ = {**os.environ, "PIP_CONFIG_FILE": os.devnull}
     where = Installer(Platform("linux-64", "2.28"), VERSION)
-    tools, files = find_tools(where, conda=True, cache=folder, environ=environ, tell=print)
+    tools, files = find_tools(where, conda=True, cache=folder, environ=environ, report=print)
     for sha256, path in files.items():
-        take_in(Root(str(folder)), sha256, str(path))
-    for one in tools:
-        provide(Root(str(folder)), {"tools": tools}, one["name"])
+        store_package(Root(str(folder)), sha256, str(path))
+    for tool in tools:
+        provide_tool(Root(str(folder)), {"tools": tools}, tool["name"])
     (folder / "tools.json").write_text(json.dumps(tools))
     return folder
 

@@ -1,4 +1,4 @@
-"""The agent as a real process at the other end of two plain pipes, on every Python that it must run on."""
+"""The agent as a real process connected by two pipes, on the oldest and the newest Python version."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mlworkbench.remote.purge import stage_of
-from mlworkbench.remote.shared.frames import Closed, Pipe
+from mlworkbench.remote.root_purge import stage_of
+from mlworkbench.remote.shared.frames import ConnectionClosed, Pipe
 from tests.interpreters import oldest_and_newest
 from tests.supervisor.conftest import PYTHON, REMOTE, Place, alive, environment, until
 
@@ -41,10 +41,10 @@ class Agent:
         return self.rest()
 
     def rest(self) -> list[tuple[dict[str, Any], bytes]]:
-        found = [self.pipe.receive(PATIENCE)]
-        while found[-1][0].get("more"):
-            found.append(self.pipe.receive(PATIENCE))
-        return found
+        messages = [self.pipe.receive(PATIENCE)]
+        while messages[-1][0].get("more"):
+            messages.append(self.pipe.receive(PATIENCE))
+        return messages
 
     def close(self) -> int:
         assert self.process.stdin and self.process.stdout
@@ -56,9 +56,9 @@ class Agent:
 
 @pytest.fixture
 def agent(place: Place) -> Iterator[Agent]:
-    made = Agent(place)
-    yield made
-    made.close()
+    process = Agent(place)
+    yield process
+    process.close()
 
 
 def manifest_of(*contents: tuple[str, bytes]) -> tuple[str, bytes]:
@@ -86,7 +86,7 @@ def test_a_run_from_another_machine_on_old_and_new_pythons(place, version, pytho
     assert agent.rest()[-1][0] == {"ok": True}
     assert agent.ask(start)["claimed"] is True
     place.ended(folder)
-    # The answer to the first start may have been lost: the same nonce hears again that it was the one.
+    # The response to the first start may have been lost: the same nonce gets the same response again.
     assert agent.ask(start)["claimed"] is True
     *parts, last = agent.stream({"do": "news", "run": "r", "offsets": {"log": 0, "events.jsonl": 0}, "limit": 1 << 20})
     assert parts[0][0]["name"] == "events.jsonl" and b'"finished"' in parts[0][1]
@@ -144,14 +144,14 @@ def test_news_waits_until_something_is_new(place, agent):
     size = (folder / "events.jsonl").stat().st_size
     news = {"do": "news", "run": "r", "offsets": {"log": 3, "events.jsonl": size}, "limit": 100, "wait": 30}
     agent.pipe.send(news)
-    assert not agent.pipe.ready(0.3)
+    assert not agent.pipe.is_ready(0.3)
     with (folder / "log").open("ab") as log:
         log.write(b"more\n")
     answer = agent.rest()
     assert [(message.get("name"), body) for message, body in answer][0] == ("log", b"more\n")
-    # The next question ends the wait for the one before.
+    # The agent stops waiting for the previous request when the next one arrives.
     agent.pipe.send({**news, "offsets": {"log": 8, "events.jsonl": size}})
-    assert not agent.pipe.ready(0.3)
+    assert not agent.pipe.is_ready(0.3)
     agent.pipe.send({"do": "hello"})
     assert agent.rest()[-1][0]["supervised"] is True
     assert agent.rest()[-1][0]["ok"] is True
@@ -205,7 +205,7 @@ def test_what_is_asked_wrongly_does_not_end_the_conversation(agent):
 def test_garbage_ends_it(place):
     agent = Agent(place)
     os.write(agent.process.stdin.fileno(), b"GET / HTTP/1.0\r\n\r\n")
-    with pytest.raises(Closed):
+    with pytest.raises(ConnectionClosed):
         agent.pipe.receive(PATIENCE)
     assert agent.close() == 1
 
@@ -236,7 +236,7 @@ def _offer(agent: Agent, digest: str, text: bytes) -> dict[str, Any]:
     return agent.pipe.receive(PATIENCE)[0]
 
 
-def test_a_file_that_is_damaged_on_its_way(place, agent):
+def test_file_damaged_during_upload(place, agent):
     digest, text = manifest_of(("a", b"good"))
     _offer(agent, digest, text)
     agent.pipe.send({}, b"evil")
@@ -254,7 +254,7 @@ def test_a_snapshot_that_lost_a_file_in_a_power_cut_is_asked_for_again(place, ag
 
 
 def test_the_marked_line(place, tmp_path):
-    from mlworkbench.remote import keys
+    from mlworkbench.remote import authorized_keys
 
     real = tmp_path / "elsewhere"
     real.write_text("# mine\nssh-rsa AAAAmine me@home")
@@ -262,16 +262,16 @@ def test_the_marked_line(place, tmp_path):
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "authorized_keys").symlink_to(real)
     line = "ssh-ed25519 AAAAours mlworkbench-1"
-    assert keys.add(line, str(tmp_path)) and not keys.add(line, str(tmp_path))
+    assert authorized_keys.add(line, str(tmp_path)) and not authorized_keys.add(line, str(tmp_path))
     added = real.read_text()
     assert added.startswith(f"# mine\nssh-rsa AAAAmine me@home\nrestrict {line} (") and added.endswith(")\n")
     assert real.stat().st_mode & 0o777 == 0o640
     assert (tmp_path / ".ssh" / "authorized_keys").is_symlink()
-    assert keys.remove(line, str(tmp_path)) and not keys.remove(line, str(tmp_path))
+    assert authorized_keys.remove(line, str(tmp_path)) and not authorized_keys.remove(line, str(tmp_path))
     assert real.read_text() == "# mine\nssh-rsa AAAAmine me@home", "to the last byte, which is no end of a line"
-    assert keys.remove("ssh-rsa AAAAmine x", str(tmp_path)) is False
+    assert authorized_keys.remove("ssh-rsa AAAAmine x", str(tmp_path)) is False
     with pytest.raises(ValueError, match="public key"):
-        keys.add('ssh-ed25519 AAAA x\ncommand="evil" ssh-ed25519 BBBB y', str(tmp_path))
+        authorized_keys.add('ssh-ed25519 AAAA x\ncommand="evil" ssh-ed25519 BBBB y', str(tmp_path))
 
 
 def test_freeing_space(place, agent):
@@ -297,7 +297,7 @@ def test_freeing_space(place, agent):
 
 
 def test_an_upload_that_was_broken_off_can_go_at_once(place, agent):
-    """Not while it is under way, however old its files are; and not after an hour when nobody is at it any more."""
+    """The files of a running upload are kept. Once the sender disconnects, even new files can be deleted."""
     large, small = os.urandom(3 << 20), b"small"
     digest, text = manifest_of(("a", small), ("large", large))
     sender = Agent(place)
@@ -331,7 +331,7 @@ def test_only_what_carries_our_mark_is_freed(place, agent):
     assert agent.ask({"do": "purge bare", "client": ME}) == {"ok": True, "bytes": 0} and mine[0].exists()
 
 
-# -- whose it is ------------------------------------------------------------------------------------------------------
+# -- clients of a run -------------------------------------------------------------------------------------------------
 
 ME, OTHER = "1" * 32, "2" * 32
 
@@ -358,11 +358,11 @@ def test_clients_runs_and_what_was_fetched(place, agent):
     (place.root / "runs" / "z-link").symlink_to("/etc")
     os.mkfifo(place.root / "runs" / "z-pipe")
     (place.root / "thesis").write_text("mine")
-    told = agent.ask({"do": "survey", "sizes": True})
-    assert [(one["id"], one["name"]) for one in told["clients"]] == [(ME, "ada@1111"), (OTHER, "ada@2222")]
-    assert told["other"] == ["thesis"] and told["more"] is False
-    notes, run, *odd = told["runs"]
-    assert [(one["id"], one["client"], one["going"], one["empty"]) for one in odd] == [
+    answer = agent.ask({"do": "survey", "sizes": True})
+    assert [(entry["id"], entry["name"]) for entry in answer["clients"]] == [(ME, "ada@1111"), (OTHER, "ada@2222")]
+    assert answer["other"] == ["thesis"] and answer["more"] is False
+    notes, run, *odd = answer["runs"]
+    assert [(entry["id"], entry["client"], entry["going"], entry["empty"]) for entry in odd] == [
         (name, None, False, False) for name in ("z-file", "z-link", "z-pipe")
     ]
     assert (notes["client"], notes["fetched"], notes["empty"]) == (None, [], False), "nobody's, so somebody else's"
@@ -380,8 +380,8 @@ def test_clients_runs_and_what_was_fetched(place, agent):
     assert agent.ask({**fetched, "log": size})["ok"]
     assert agent.ask({"do": "survey"})["runs"][1]["fetched"] == [ME]
     agent.ask({"do": "leave", "client": ME})
-    assert [one["id"] for one in agent.ask({"do": "survey"})["clients"]] == [OTHER]
-    every = {one["id"]: stage_of(one["empty"], one["claimed"], one["ended"]) for one in told["runs"]}
+    assert [entry["id"] for entry in agent.ask({"do": "survey"})["clients"]] == [OTHER]
+    every = {entry["id"]: stage_of(entry["empty"], entry["claimed"], entry["ended"]) for entry in answer["runs"]}
     assert agent.ask({"do": "purge", "runs": every, "clients": [OTHER]})["left"] == ["thesis"]
     assert os.path.isdir("/etc")
 
@@ -394,8 +394,8 @@ def test_a_purge_removes_what_is_named_and_keeps_the_rest(place, agent):
         (place.root / name).parent.mkdir(parents=True, exist_ok=True)
         (place.root / name).write_text("x")
     purge = {"do": "purge", "runs": {"done": "ended"}, "homes": ["p1", "../thesis"], "clients": [ME]}
-    told = agent.ask(purge)
-    assert told["ok"] and told["left"] == ["clients", "homes", "root.json", "share", "thesis"], told
+    answer = agent.ask(purge)
+    assert answer["ok"] and answer["left"] == ["clients", "homes", "root.json", "share", "thesis"], answer
     assert sorted(path.name for path in (place.root / "homes").iterdir()) == ["p2"]
     assert agent.ask({**purge, "runs": {}, "homes": ["p2"], "shared": ["data"], "clients": [OTHER]})["left"] == [
         "thesis"

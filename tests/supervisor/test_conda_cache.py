@@ -1,4 +1,4 @@
-"""The content of a conda package decides what is installed, never its name: projects cannot replace each other's."""
+"""Cached conda packages are identified by content, not by name: projects cannot replace each other's packages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from mlworkbench.remote.environments import md5_packages
-from mlworkbench.remote.environments.retire import remove as retire
-from mlworkbench.remote.environments.tools import NoEnvironment
+from mlworkbench.remote.environments.build_tools import NoEnvironment
+from mlworkbench.remote.environments.garbage_collection import handle_remove as retire
 from mlworkbench.remote.shared.layout import Root
 from tests.machines.channel import Channel
 
-from .building import Yard
+from .environment_builder import EnvironmentBuilder
 
 Entry = dict[str, Any]
 
@@ -31,8 +31,8 @@ def python(tmp_path_factory) -> Channel:
     return channel.write()
 
 
-class Site:
-    """Channels that a web server provides, and the requests that it got."""
+class PackageServer:
+    """Channels on a web server, and the requests that it received."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,11 +43,11 @@ class Site:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def words(self, channel: str, text: bytes, **changes: Any) -> Entry:
-        """A package that is called the same in every channel."""
-        made = Channel(self.folder / channel)
-        file = made.add("words", "1.0", {"share/words.txt": text}, noarch="generic")
+        """Create a package that has the same name in every channel."""
+        built = Channel(self.folder / channel)
+        file = built.add("words", "1.0", {"share/words.txt": text}, noarch="generic")
         url = f"http://127.0.0.1:{self.server.server_address[1]}/{channel}/noarch/{file}"
-        index = json.loads((made.write().folder / "noarch" / "repodata.json").read_text())
+        index = json.loads((built.write().folder / "noarch" / "repodata.json").read_text())
         return {**index["packages.conda"][file], "url": url, **changes}
 
     def path(self, entry: Entry) -> Path:
@@ -55,70 +55,70 @@ class Site:
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *words: object) -> None:
+    def log_message(self, *arguments: object) -> None:
         self.server.requests.append(self.path)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
-def site(tmp_path, monkeypatch) -> Iterator[Site]:
+def package_server(tmp_path, monkeypatch) -> Iterator[PackageServer]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    made = Site(tmp_path / "site")
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    channels = PackageServer(tmp_path / "site")
+    yield channels
+    channels.server.shutdown()
+    channels.server.server_close()
 
 
 @pytest.fixture
-def yard(yard) -> Yard:
-    yard.env["NO_PROXY"] = "127.0.0.1"
-    return yard
+def builder(builder) -> EnvironmentBuilder:
+    builder.env["NO_PROXY"] = "127.0.0.1"
+    return builder
 
 
-def installed(yard: Yard, python: Channel, *packages: Entry, sent: bool = True) -> Path:
-    """Build an environment of Python and packages; the file of words. ``sent``: the archive of Python is there."""
-    lock = yard.lock([], [*yard.channel(python), *packages])
+def installed(builder: EnvironmentBuilder, python: Channel, *packages: Entry, sent: bool = True) -> Path:
+    """Build an environment and return its file words.txt. ``sent``: whether the archive of Python was uploaded."""
+    lock = builder.lock([], [*builder.channel(python), *packages])
     if not sent:
-        (yard.root / "pkgs" / lock["conda"][0]["sha256"]).unlink()
-    status, output = yard.build(lock)
-    assert status == 0, output + yard.log.read_text()
-    return yard.prefix(lock) / "share" / "words.txt"
+        (builder.root / "pkgs" / lock["conda"][0]["sha256"]).unlink()
+    status, output = builder.build(lock)
+    assert status == 0, output + builder.log.read_text()
+    return builder.prefix(lock) / "share" / "words.txt"
 
 
-def test_a_package_of_the_same_name_is_not_used_for_another(yard, python, site):
-    """Also where a channel lists MD5 only, whichever package was installed first."""
-    hostile, other = site.words("hostile", b"hostile"), site.words("other", b"other")
-    honest = site.words("honest", b"honest", sha256=None)
-    assert installed(yard, python, hostile).read_bytes() == b"hostile"
-    first = installed(yard, python, honest)
+def test_a_package_of_the_same_name_is_not_used_for_another(builder, python, package_server):
+    """Packages with the same name stay separate, even if a channel lists only an MD5 digest."""
+    hostile, other = package_server.words("hostile", b"hostile"), package_server.words("other", b"other")
+    honest = package_server.words("honest", b"honest", sha256=None)
+    assert installed(builder, python, hostile).read_bytes() == b"hostile"
+    first = installed(builder, python, honest)
     assert first.read_bytes() == b"honest"
-    assert installed(yard, python, other).read_bytes() == b"other"
-    site.requests.clear()
-    made = Channel(site.folder / "more")
-    made.add("more", "1.0", {"share/more.txt": b"x"}, noarch="generic")
-    again = installed(yard, python, honest, *yard.channel(made.write()), sent=False)
-    assert again.read_bytes() == b"honest" and site.requests == [], "nothing is downloaded twice"
+    assert installed(builder, python, other).read_bytes() == b"other"
+    package_server.requests.clear()
+    channel = Channel(package_server.folder / "more")
+    channel.add("more", "1.0", {"share/more.txt": b"x"}, noarch="generic")
+    again = installed(builder, python, honest, *builder.channel(channel.write()), sent=False)
+    assert again.read_bytes() == b"honest" and package_server.requests == [], "nothing is downloaded twice"
     assert os.path.samefile(first, again), "environments share files"
-    assert not list((yard.root / "cache" / "conda-by-sha256").glob("build-*"))
+    assert not list((builder.root / "cache" / "conda-by-sha256").glob("build-*"))
 
 
-def test_a_package_that_was_sent_along_is_verified(yard, python, site):
-    words = site.words("honest", b"honest")
-    words = {**words, "file": words.pop("url").rsplit("/", 1)[1]}
-    hostile = site.words("hostile", b"hostile")
-    (yard.root / "pkgs").mkdir()
-    (yard.root / "pkgs" / words["sha256"]).write_bytes(site.path(hostile).read_bytes())
-    status, output = yard.build(yard.lock([], [*yard.channel(python), words]))
+def test_a_package_that_was_sent_along_is_verified(builder, python, package_server):
+    package = package_server.words("honest", b"honest")
+    package = {**package, "file": package.pop("url").rsplit("/", 1)[1]}
+    hostile = package_server.words("hostile", b"hostile")
+    (builder.root / "pkgs").mkdir()
+    (builder.root / "pkgs" / package["sha256"]).write_bytes(package_server.path(hostile).read_bytes())
+    status, output = builder.build(builder.lock([], [*builder.channel(python), package]))
     assert status == 3 and "words does not match the lock file: its SHA-256 differs; hint: " in output, output
 
 
-def test_an_md5_counts_for_one_address_only(tmp_path, site):
+def test_an_md5_counts_for_one_address_only(tmp_path, package_server):
     root = Root(str(tmp_path / "root"))
-    honest = site.words("honest", b"honest")
+    honest = package_server.words("honest", b"honest")
     sha256, honest["sha256"] = honest["sha256"], None
     for _ in range(2):
         assert md5_packages.with_sha256(root, [honest])[0]["sha256"] == sha256
-    assert len(site.requests) == 1, "the second answer is from the note"
-    hostile = {**site.words("hostile", b"hostile", sha256=None), "md5": honest["md5"], "size": None}
+    assert len(package_server.requests) == 1, "the second answer is from the note"
+    hostile = {**package_server.words("hostile", b"hostile", sha256=None), "md5": honest["md5"], "size": None}
     with pytest.raises(
         NoEnvironment, match="does not match the lock file: its MD5 differs; hint: re-resolve with --upgrade"
     ):

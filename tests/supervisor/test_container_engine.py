@@ -1,4 +1,4 @@
-"""The engine dies, comes back, stays away: the log has no gap, and nobody is told a wrong ending."""
+"""The engine dies, restarts, or stays down: the log has no gap, and no wrong ending is recorded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from .conftest import alive, until
-from .contained import read
+from .container_targets import read
 from .test_container_death import go, kill, start, whole
 
 
@@ -16,59 +16,59 @@ def grows(folder):
     until(lambda: (folder / "log").stat().st_size > size)
 
 
-def test_engine_dies_and_comes_back_with_live_restore(spot):
-    spot.engine.stop()
-    spot.engine.start(live_restore=True)
-    folder = start(spot)
-    spot.engine.kill()
+def test_engine_dies_and_comes_back_with_live_restore(target):
+    target.engine.stop()
+    target.engine.start(live_restore=True)
+    folder = start(target)
+    target.engine.kill()
     grows(folder)
-    spot.engine.start(live_restore=True)
+    target.engine.start(live_restore=True)
     grows(folder)
     go(folder)
-    told = spot.ended(folder)
-    assert (told["ending"], told["exit"]) == ("failed", 7)
+    ending = target.ended(folder)
+    assert (ending["ending"], ending["exit"]) == ("failed", 7)
     assert whole(folder)
-    assert spot.name("r") not in spot.engine.containers()
+    assert target.name("r") not in target.engine.containers()
 
 
-def test_engine_dies_and_kills_the_container_when_it_comes_back(spot):
-    folder = start(spot)
-    spot.engine.kill()
+def test_engine_dies_and_kills_the_container_when_it_comes_back(target):
+    folder = start(target)
+    target.engine.kill()
     grows(folder)
-    spot.engine.start()
-    told = spot.ended(folder)
-    assert told["ending"] == "engine stopped it"
-    assert told["cause"] == "the engine was stopped or restarted and ended the container"
+    target.engine.start()
+    ending = target.ended(folder)
+    assert ending["ending"] == "engine stopped it"
+    assert ending["cause"] == "the engine was stopped or restarted and ended the container"
     assert whole(folder)
-    assert spot.name("r") not in spot.engine.containers()
+    assert target.name("r") not in target.engine.containers()
 
 
-def test_engine_is_stopped_and_started(spot):
-    folder = start(spot)
-    spot.engine.stop()
-    spot.engine.start()
-    told = spot.ended(folder)
-    assert told["ending"] == "engine stopped it"
+def test_engine_is_stopped_and_started(target):
+    folder = start(target)
+    target.engine.stop()
+    target.engine.start()
+    ending = target.ended(folder)
+    assert ending["ending"] == "engine stopped it"
     assert whole(folder)
-    assert spot.name("r") not in spot.engine.containers()
+    assert target.name("r") not in target.engine.containers()
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_script_ends_while_the_engine_is_down(spot, code):
-    spot.engine.stop()
-    spot.engine.start(live_restore=True)
-    folder = spot.run(
+def test_script_ends_while_the_engine_is_down(target, code):
+    target.engine.stop()
+    target.engine.start(live_restore=True)
+    folder = target.run(
         "r", f"import os, time\nprint('up')\nwhile not os.path.exists('go'): time.sleep(.01)\nos._exit({code})"
     )
-    spot.start("r")
-    spot.up(folder)
-    spot.engine.kill()
+    target.start("r")
+    target.up(folder)
+    target.engine.kill()
     go(folder)
     until(lambda: not _inside(folder))
     assert not (folder / "exit.json").exists()
-    spot.engine.start(live_restore=True)
-    told = spot.ended(folder)
-    assert (told["ending"], told["exit"]) == ("failed" if code else "succeeded", code)
+    target.engine.start(live_restore=True)
+    ending = target.ended(folder)
+    assert (ending["ending"], ending["exit"]) == ("failed" if code else "succeeded", code)
 
 
 def _inside(folder):
@@ -77,54 +77,54 @@ def _inside(folder):
     return marked(folder)
 
 
-def test_cancel_while_the_engine_is_down(spot):
-    """The script is within our own reach; the container goes when the engine is back."""
-    folder = start(spot)
-    until(lambda: (folder / "inside.json").exists())  # before, only the engine could tell which process it is
-    spot.engine.kill()
-    spot.call("cancel", "r", "me", "1")
-    told = spot.ended(folder)
-    assert told["ending"] == "cancelled"
+def test_cancel_while_the_engine_is_down(target):
+    """The supervisor can kill the script directly. The container is removed when the engine is back."""
+    folder = start(target)
+    until(lambda: (folder / "inside.json").exists())  # before that, only the engine knows the PID of the script
+    target.engine.kill()
+    target.call("cancel", "r", "me", "1")
+    ending = target.ended(folder)
+    assert ending["ending"] == "cancelled"
     assert _inside(folder) == []
-    spot.engine.start()
-    until(lambda: spot.name("r") not in spot.engine.containers())
+    target.engine.start()
+    until(lambda: target.name("r") not in target.engine.containers())
 
 
-def test_everything_dies_and_the_engine_too(spot):
-    folder = start(spot)
-    spot.engine.kill()
-    for pid in (spot.event(folder, "accepted")["pid"], spot.launcher(folder)):
+def test_everything_dies_and_the_engine_too(target):
+    folder = start(target)
+    target.engine.kill()
+    for pid in (target.event(folder, "accepted")["pid"], target.launcher(folder)):
         kill(pid)
-    spot.call("adopt", "r")
+    target.call("adopt", "r")
     grows(folder)
-    spot.engine.start()
-    told = spot.ended(folder)
-    assert told["ending"] == "engine stopped it"
+    target.engine.start()
+    ending = target.ended(folder)
+    assert ending["ending"] == "engine stopped it"
 
 
-def test_engine_dies_while_it_makes_the_container(spot):
-    folder = spot.run("r", "open('starts', 'a').write('x'); import time; time.sleep(0.1)")
-    spot.start("r")
+def test_engine_dies_while_it_makes_the_container(target):
+    folder = target.run("r", "open('starts', 'a').write('x'); import time; time.sleep(0.1)")
+    target.start("r")
     until(lambda: (folder / "container.json").exists())
-    spot.engine.kill()
+    target.engine.kill()
     until(lambda: (folder / "exit.json").exists() or (folder / "started.json").exists())
-    spot.engine.start()
-    told = spot.ended(folder)
+    target.engine.start()
+    ending = target.ended(folder)
     starts = len(read(folder / "work" / "starts"))
-    assert (told["ending"], starts) in [("could not start", 0), ("engine stopped it", 1), ("succeeded", 1)]
-    assert spot.name("r") not in spot.engine.containers() or alive(json.loads(read(folder / "gate.json"))["pid"])
-    until(lambda: spot.name("r") not in spot.engine.containers())
+    assert (ending["ending"], starts) in [("could not start", 0), ("engine stopped it", 1), ("succeeded", 1)]
+    assert target.name("r") not in target.engine.containers() or alive(json.loads(read(folder / "gate.json"))["pid"])
+    until(lambda: target.name("r") not in target.engine.containers())
 
 
-def test_an_engine_that_refuses_this_user_is_asked_once(spot, tmp_path):
-    """It made no container, so there is none to look for: the run ends at once, and no process stays."""
+def test_an_engine_that_refuses_this_user_is_asked_once(target, tmp_path):
+    """There is no container, so the run ends immediately and no process waits for one."""
     docker = tmp_path / "docker"
     refused = "permission denied while trying to connect to the docker API at unix:///var/run/docker.sock"
     docker.write_text(f"#!/bin/sh\necho \"$1\" >>{tmp_path}/calls\necho '{refused}' >&2\nexit 126\n")
     docker.chmod(0o755)
-    folder = spot.run("r", "", container={"program": str(docker)})
-    spot.start("r")
-    told = spot.ended(folder)
-    assert told["ending"] == "could not start" and "not allowed to use Docker" in told["cause"], told
+    folder = target.run("r", "", container={"program": str(docker)})
+    target.start("r")
+    ending = target.ended(folder)
+    assert ending["ending"] == "could not start" and "not allowed to use Docker" in ending["cause"], ending
     until(lambda: not alive(json.loads(read(folder / "gate.json"))["pid"]), 10)
     assert (tmp_path / "calls").read_text() == "run\n"

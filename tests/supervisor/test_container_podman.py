@@ -1,4 +1,4 @@
-"""The same with podman, as root and with a storage of its own."""
+"""Runs in containers with podman, as root and with separate storage."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ import pytest
 from tests.machines.programs import find
 
 from .conftest import end_marked
-from .contained import Spot, read
+from .container_targets import ContainerTarget, read
 
-INIT = ["--init-path", find("tini") or "tini"]  # Debian's podman comes without one, unless catatonit is installed
+INIT = ["--init-path", find("tini") or "tini"]  # Debian's podman has no init program unless catatonit is installed
 
 
-class PodmanSpot(Spot):
-    """The `engine` of it is podman."""
+class PodmanTarget(ContainerTarget):
+    """A container target whose `engine` is podman."""
 
     def __init__(self, folder, podman):
         super().__init__(folder, podman)
         self.env.update(podman.env)
 
     def run(self, run_id, script, **changes):
-        own = {
+        settings = {
             "engine": "podman",
             "program": find("podman"),
             "socket": None,
             "options": INIT,
             **changes.pop("container", {}),
         }
-        return super().run(run_id, script, container=own, **changes)
+        return super().run(run_id, script, container=settings, **changes)
 
 
 @pytest.fixture
-def ground(tmp_path, podman):
+def podman_target(tmp_path, podman):
     podman.socket = None
-    yield PodmanSpot(tmp_path, podman)
+    yield PodmanTarget(tmp_path, podman)
     end_marked(tmp_path)
 
 
 @pytest.mark.parametrize("code", [0, 7, 127])
-def test_life(ground, code):
-    folder = ground.run("r", f"import os\nprint('hello', os.environ['WORD'])\nos._exit({code})")
-    ground.start("r", message={"secrets": {"WORD": "w"}})
-    told = ground.ended(folder)
-    assert (told["ending"], told["exit"]) == ("failed" if code else "succeeded", code), told
+def test_life(podman_target, code):
+    folder = podman_target.run("r", f"import os\nprint('hello', os.environ['WORD'])\nos._exit({code})")
+    podman_target.start("r", message={"secrets": {"WORD": "w"}})
+    ending = podman_target.ended(folder)
+    assert (ending["ending"], ending["exit"]) == ("failed" if code else "succeeded", code), ending
     assert (folder / "log").read_text() == "hello w\n"
-    assert ground.name("r") not in ground.engine.containers()
+    assert podman_target.name("r") not in podman_target.engine.containers()
 
 
-def test_cancel(ground):
-    folder = ground.run("r", "import time; print('up'); time.sleep(1000)")
-    ground.start("r")
-    ground.up(folder)
-    ground.call("cancel", "r", "me")
-    assert ground.ended(folder)["ending"] == "cancelled"
-    assert ground.name("r") not in ground.engine.containers()
+def test_cancel(podman_target):
+    folder = podman_target.run("r", "import time; print('up'); time.sleep(1000)")
+    podman_target.start("r")
+    podman_target.up(folder)
+    podman_target.call("cancel", "r", "me")
+    assert podman_target.ended(folder)["ending"] == "cancelled"
+    assert podman_target.name("r") not in podman_target.engine.containers()
 
 
-def test_no_such_image(ground):
-    folder = ground.run("r", "", container={"image": "localhost/none:1"})
-    ground.start("r")
-    told = ground.ended(folder)
-    assert told["ending"] == "could not start"
-    assert "localhost/none:1" in told["cause"]
+def test_no_such_image(podman_target):
+    folder = podman_target.run("r", "", container={"image": "localhost/none:1"})
+    podman_target.start("r")
+    ending = podman_target.ended(folder)
+    assert ending["ending"] == "could not start"
+    assert "localhost/none:1" in ending["cause"]
     assert read(folder / "build.log")

@@ -1,4 +1,4 @@
-"""Killing what is ours: the log, the exit code and the promise of at most one start survive."""
+"""Killing supervisors and launchers: the log and the exit code survive, and a run starts at most once."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_supervisor_killed_the_run_goes_on_and_its_end_is_known(place):
     assert place.call("adopt", "r")["state"] == "adopted"
     assert place.call("adopt", "r")["state"] == "supervised"
     go(folder)
-    told = place.ended(folder)
-    assert (told["ending"], told["exit"]) == ("failed", 7)
+    ending = place.ended(folder)
+    assert (ending["ending"], ending["exit"]) == ("failed", 7)
     lines = (folder / "log").read_text().split()
     assert lines == ["start", *map(str, range(len(lines) - 1))]
 
 
-def test_the_end_is_kept_while_nobody_watches(place):
+def test_ending_is_kept_without_a_supervisor(place):
     folder = place.run("r", TICKS)
     place.start("r")
     ticking(folder)
@@ -65,8 +65,8 @@ def test_the_end_is_kept_while_nobody_watches(place):
     go(folder)
     until(lambda: (folder / "exit.json").exists())
     place.call("adopt", "r")
-    told = place.ended(folder)
-    assert (told["ending"], told["exit"]) == ("failed", 7)
+    ending = place.ended(folder)
+    assert (ending["ending"], ending["exit"]) == ("failed", 7)
 
 
 def test_launcher_killed_the_supervisor_still_learns_the_exit_code(place):
@@ -75,11 +75,11 @@ def test_launcher_killed_the_supervisor_still_learns_the_exit_code(place):
     ticking(folder)
     kill(json.loads((folder / "started.json").read_text())["launcher"])
     go(folder)
-    told = place.ended(folder)
-    assert (told["ending"], told["exit"]) == ("failed", 7)
+    ending = place.ended(folder)
+    assert (ending["ending"], ending["exit"]) == ("failed", 7)
 
 
-def test_both_killed_the_run_goes_on_and_the_exit_is_said_to_be_unknown(place):
+def test_both_killed_run_continues_and_exit_code_is_unknown(place):
     folder = place.run("r", TICKS)
     place.start("r")
     ticking(folder)
@@ -89,9 +89,9 @@ def test_both_killed_the_run_goes_on_and_the_exit_is_said_to_be_unknown(place):
     until(lambda: (folder / "log").stat().st_size > size)
     assert place.call("adopt", "r")["state"] == "adopted"
     go(folder)
-    told = place.ended(folder)
-    assert (told["ending"], told["exit"]) == ("exit unknown", None)
-    assert told["cause"].startswith("the launcher and the supervisor were killed during the run")
+    ending = place.ended(folder)
+    assert (ending["ending"], ending["exit"]) == ("exit unknown", None)
+    assert ending["cause"].startswith("the launcher and the supervisor were killed during the run")
 
 
 def test_everything_killed(place):
@@ -102,9 +102,9 @@ def test_everything_killed(place):
     for pid in (place.event(folder, "accepted")["pid"], facts["launcher"], facts["pid"]):
         kill(pid)
     place.call("adopt", "r")
-    told = place.ended(folder)
-    assert told["ending"] == "exit unknown"
-    assert told["cause"] == "the launcher and the supervisor ended before the exit status was written"
+    ending = place.ended(folder)
+    assert ending["ending"] == "exit unknown"
+    assert ending["cause"] == "the launcher and the supervisor ended before the exit status was written"
 
 
 def test_cancel_works_without_a_supervisor(place):
@@ -132,29 +132,29 @@ def test_supervisor_killed_after_term_the_end_is_still_a_cancel(place):
 
 @pytest.mark.parametrize("stage", [*SLOW_STAGES, *STARTED_STAGES, *LAUNCHER_STAGES])
 def test_killed_at_a_stage(place, stage, tmp_path):
-    """At most one start, an ending in any case, and never a wrong one."""
+    """The run starts at most once and always gets a correct ending."""
     starts = tmp_path / "starts"
     script = f"open({str(starts)!r}, 'a').write('x')\nprint('hello')"
     folder = place.run("r", script)
     place.start("r", env={"MLW_FAILPOINT": f"{stage}:kill"})
     settle(place, folder)
-    told = place.ended(folder)
+    ending = place.ended(folder)
     count = len(starts.read_text()) if starts.exists() else 0
     assert count <= 1
-    if told["ending"] == "succeeded":
+    if ending["ending"] == "succeeded":
         assert count == 1
         assert (folder / "log").read_text() == "hello\n"
     else:
-        assert told["ending"] in {"could not start", "exit unknown"}
-    if told["ending"] == "could not start":
+        assert ending["ending"] in {"could not start", "exit unknown"}
+    if ending["ending"] == "could not start":
         assert count == 0
     if stage in STARTED_STAGES:
-        assert told["ending"] == "succeeded"
+        assert ending["ending"] == "succeeded"
     assert [e["kind"] for e in place.events(folder)].count("finished") == 1
 
 
 def settle(place, folder):
-    """What a client does after doubt: look, then act, until the end is known."""
+    """Act as a client that lost contact: adopt the run, or start it if it is unclaimed, and wait for its ending."""
     if place.call("adopt", "r")["state"] == "unclaimed":
         place.start("r", "n2")
     until(lambda: place.call("adopt", "r")["state"] == "finished")
@@ -171,7 +171,7 @@ def test_many_starters_one_start(place, tmp_path):
 
 
 def test_reboot_is_an_ending_of_its_own(place):
-    """The boot id on disk is not this boot's: the run's processes cannot be there any more."""
+    """Simulate a reboot: the processes of the run are dead, and the recorded boot ID is not the current one."""
     folder = place.run("r", TICKS)
     place.start("r")
     ticking(folder)
@@ -182,9 +182,9 @@ def test_reboot_is_an_ending_of_its_own(place):
         path.write_text(re.sub(r'"boot_id": "[^"]*"', '"boot_id": "an-earlier-boot"', path.read_text()))
     (folder / "work" / "outputs" / "checkpoint").write_text("saved")
     place.call("adopt", "r")
-    told = place.ended(folder)
-    assert told["ending"] == "target rebooted"
-    assert (told["outputs"], told["output_bytes"]) == (1, 5), "what it wrote before is collected all the same"
+    ending = place.ended(folder)
+    assert ending["ending"] == "target rebooted"
+    assert (ending["outputs"], ending["output_bytes"]) == (1, 5), "what it wrote before is collected all the same"
 
 
 def test_a_run_of_another_machine_is_not_judged_here(place):
@@ -228,7 +228,7 @@ def test_a_torn_event_line_does_not_hide_the_next(place):
 
 
 def test_full_disk_still_gives_an_ending(place, tmp_path):
-    """The root on a disk of 3 MB that the script fills to the brim."""
+    """Put the root on a 3 MB disk that the script fills completely."""
     if os.getuid() != 0:
         pytest.skip("mounting a small disk needs root")
     place.root.mkdir()
@@ -237,15 +237,15 @@ def test_full_disk_still_gives_an_ending(place, tmp_path):
         script = "f = open('big', 'wb', buffering=0)\nwhile True: f.write(b'x' * 4096)"
         folder = place.run("r", script)
         place.start("r")
-        told = place.ended(folder)
-        assert (told["ending"], told["exit"]) == ("failed", 1)
-        assert told["cause"].endswith(f"the disk that holds {folder} is full")
+        ending = place.ended(folder)
+        assert (ending["ending"], ending["exit"]) == ("failed", 1)
+        assert ending["cause"].endswith(f"the disk that holds {folder} is full")
     finally:
         subprocess.run(["umount", "-l", str(place.root)], check=True)
 
 
-def test_out_of_memory_is_told_apart_from_a_kill(place, tmp_path):
-    """A test cannot make the kernel run out of memory; what the launcher noted of its counter can be changed."""
+def test_out_of_memory_is_distinguished_from_a_kill(place, tmp_path):
+    """Decrease the recorded number of OOM kills, because a test cannot make the machine run out of memory."""
     folder = place.run("r", TICKS)
     place.start("r")
     ticking(folder)
@@ -262,7 +262,7 @@ def test_out_of_memory_is_told_apart_from_a_kill(place, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_idle_supervisor_is_light(place):
-    """≤ 20 MB and little to do: counted in processor time and context switches, not in seconds of a busy machine."""
+    """At most 20 MB of memory and 0.2 s of CPU time. CPU time hardly depends on the load of the machine."""
     folder = place.run("r", "import time; print('3'); time.sleep(1000)")
     place.start("r")
     ticking(folder)
@@ -272,8 +272,8 @@ def test_idle_supervisor_is_light(place):
     assert memory <= 20 * 1024, f"{memory} kB"
     before = _field(f"/proc/{supervisor}/status", "voluntary_ctxt_switches:")
     until(lambda: _field(f"/proc/{supervisor}/status", "voluntary_ctxt_switches:") >= before + 5)
-    ticks = [int(word) for word in Path(f"/proc/{supervisor}/stat").read_text().rsplit(")", 1)[1].split()[11:13]]
-    assert sum(ticks) <= 20  # hundredths of a second of processor time in all of its life so far
+    ticks = [int(field) for field in Path(f"/proc/{supervisor}/stat").read_text().rsplit(")", 1)[1].split()[11:13]]
+    assert sum(ticks) <= 20  # CPU time since the start of the process, in hundredths of a second
     place.call("cancel", "r")
     place.ended(folder)
 

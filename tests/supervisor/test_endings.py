@@ -1,4 +1,4 @@
-"""Thirty ways to end, and what is recorded of each (promise P8)."""
+"""Thirty ways in which a run can end, and the recorded ending of each (promise P8)."""
 
 from __future__ import annotations
 
@@ -85,37 +85,37 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS, ids=list(WAYS))
-def test_way(place, way):
+def test_ending_is_recorded(place, way):
     script, ending, code, number, cause = WAYS[way]
     folder = place.run("r", script)
     assert place.start("r")["claimed"]
-    told = place.ended(folder)
-    assert (told["ending"], told["exit"], told["signal"]) == (ending, code, number)
+    result = place.ended(folder)
+    assert (result["ending"], result["exit"], result["signal"]) == (ending, code, number)
     if cause is not None:
-        # Newer Pythons add a question of their own.
-        assert re.sub(r"\. Did you forget to import '\w+'\?", "", told["cause"].replace(PYTHON, "PYTHON")) == cause
+        # Newer Python versions append a suggestion to the message.
+        assert re.sub(r"\. Did you forget to import '\w+'\?", "", result["cause"].replace(PYTHON, "PYTHON")) == cause
 
 
 def test_there_are_thirty_ways_in_all():
-    others = 11  # the tests below and in test_stop.py, test_death.py
+    others = 11  # endings covered by the tests below, test_stop.py, and test_death.py
     assert len(WAYS) + others >= 30
 
 
 def test_interpreter_is_missing(place):
     folder = place.run("r", "", python="/no/such/python")
     place.start("r")
-    told = place.ended(folder)
-    assert told["ending"] == "could not start"
-    assert told["cause"] == "cannot start /no/such/python: No such file or directory"
+    ending = place.ended(folder)
+    assert ending["ending"] == "could not start"
+    assert ending["cause"] == "cannot start /no/such/python: No such file or directory"
 
 
 def test_interpreter_is_not_a_program(place, tmp_path):
     (tmp_path / "python").write_text("not a program")
     folder = place.run("r", "", python=str(tmp_path / "python"))
     place.start("r")
-    told = place.ended(folder)
-    assert told["ending"] == "could not start"
-    assert told["cause"].endswith("Permission denied")
+    ending = place.ended(folder)
+    assert ending["ending"] == "could not start"
+    assert ending["cause"].endswith("Permission denied")
 
 
 def test_code_is_gone_from_the_store(place):
@@ -124,15 +124,15 @@ def test_code_is_gone_from_the_store(place):
         if blob.is_file():
             blob.unlink()
     place.start("r")
-    told = place.ended(folder)
-    assert told["ending"] == "could not start"
-    assert "cannot prepare the run" in told["cause"]
+    ending = place.ended(folder)
+    assert ending["ending"] == "could not start"
+    assert "cannot prepare the run" in ending["cause"]
     assert not (folder / "started.json").exists()
 
 
 def test_main_ends_while_a_grandchild_keeps_stdout_open(place):
     folder = place.run("r", "import subprocess; p = subprocess.Popen(['sleep', '1000']); print(p.pid)")
     place.start("r")
-    told = place.ended(folder)
-    assert told["ending"] == "succeeded"
-    assert told["leftovers"] == [int((folder / "log").read_text())]
+    ending = place.ended(folder)
+    assert ending["ending"] == "succeeded"
+    assert ending["leftovers"] == [int((folder / "log").read_text())]

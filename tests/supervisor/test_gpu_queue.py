@@ -1,4 +1,4 @@
-"""Runs that share GPUs: one at a time on each, in the order of submission, whatever dies and whoever else is there."""
+"""Runs that share GPUs: one at a time on each, in order of submission, despite crashes and other users."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .conftest import alive, end_marked, marked, until
 from .gpu_hosts import GIB, GpuHost
 
 WAITS = "import os, time\nwhile not os.path.exists({!r}): time.sleep(0.01)\n"
-# Notes when it has its GPUs for itself: two that do at once leave the second mark in the first one's time.
-ALONE = """
+# Creates a folder for each GPU while it uses the GPU. If two runs share a GPU, the second mkdir fails.
+EXCLUSIVE = """
 import os, time
 for uuid in os.environ['CUDA_VISIBLE_DEVICES'].split(','):
     os.mkdir({marks!r} + '/' + uuid)
@@ -36,44 +36,44 @@ def host(tmp_path):
 
 
 @pytest.fixture
-def door(tmp_path):
-    """A file that lets waiting scripts go."""
+def release_file(tmp_path):
+    """Return the path of a file that waiting scripts wait for."""
     return tmp_path / "door"
 
 
-def waiting(host, folder, words):
-    return until(lambda: [e for e in host.events(folder) if e["kind"] == "queued" and words in e["data"]["reason"]])
+def waiting(host, folder, text):
+    return until(lambda: [e for e in host.events(folder) if e["kind"] == "queued" and text in e["data"]["reason"]])
 
 
 def test_twenty_runs_of_three_clients_on_two_gpus(host, tmp_path):
     marks = tmp_path / "marks"
     marks.mkdir()
     names = [f"r{number:02}" for number in range(20)]
-    folders = {name: host.run(name, ALONE.format(marks=str(marks)), gpus="1") for name in names}
+    folders = {name: host.run(name, EXCLUSIVE.format(marks=str(marks)), gpus="1") for name in names}
     submitted: list[str] = []
     turn = threading.Lock()
 
     def client(mine):
         for name in mine:
-            with turn:  # so that there is an order to be kept
+            with turn:  # the lock keeps the list in the order of submission
                 assert host.start(name)["claimed"]
                 submitted.append(name)
 
     clients = [threading.Thread(target=client, args=(names[number::3],)) for number in range(3)]
-    for one in clients:
-        one.start()
-    for one in clients:
-        one.join()
+    for process in clients:
+        process.start()
+    for process in clients:
+        process.join()
     for name in names:
-        told = host.ended(folders[name], 120)
-        assert told["ending"] == "succeeded", (name, told["cause"], (folders[name] / "log").read_text())
+        ending = host.ended(folders[name], 120)
+        assert ending["ending"] == "succeeded", (name, ending["cause"], (folders[name] / "log").read_text())
     assert host.order() == submitted
     assert list((host.root / "gpus" / "queue").iterdir()) == []
     assert list((host.root / "gpus" / "held").iterdir()) == []
 
 
-def test_a_run_waits_with_the_reason_and_starts_by_itself(host, door):
-    first = host.run("first", WAITS.format(str(door)), gpus="all")
+def test_a_run_waits_with_the_reason_and_starts_by_itself(host, release_file):
+    first = host.run("first", WAITS.format(str(release_file)), gpus="all")
     second = host.run("second", "print('my turn')", gpus="1")
     host.start("first")
     host.event(first, "started")
@@ -81,13 +81,13 @@ def test_a_run_waits_with_the_reason_and_starts_by_itself(host, door):
     (queued, *_) = waiting(host, second, "GPU 0, 1 held by run first")
     assert queued["data"]["reason"] == "GPU 0, 1 held by run first"
     assert "started" not in [event["kind"] for event in host.events(second)]
-    door.touch()
+    release_file.touch()
     assert host.ended(second)["ending"] == "succeeded"
     assert (second / "log").read_text() == "my turn\n"
 
 
-def test_cancel_while_it_waits(host, door):
-    host.run("first", WAITS.format(str(door)), gpus="all")
+def test_cancel_while_it_waits(host, release_file):
+    host.run("first", WAITS.format(str(release_file)), gpus="all")
     second = host.run("second", "print('never')", gpus="1")
     host.start("first")
     host.start("second")
@@ -98,8 +98,8 @@ def test_cancel_while_it_waits(host, door):
     assert list((host.root / "gpus" / "queue").iterdir()) == []
 
 
-def test_free_takes_what_is_free_and_all_waits_for_all(host, door):
-    first = host.run("first", WAITS.format(str(door)), gpus="0,")
+def test_free_takes_what_is_free_and_all_waits_for_all(host, release_file):
+    first = host.run("first", WAITS.format(str(release_file)), gpus="0,")
     host.start("first")
     host.event(first, "started")
     free = host.run("free", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", gpus="free")
@@ -109,13 +109,13 @@ def test_free_takes_what_is_free_and_all_waits_for_all(host, door):
     every = host.run("every", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", gpus="all")
     host.start("every")
     waiting(host, every, "GPU 0 held by run first")
-    door.touch()
+    release_file.touch()
     assert host.ended(every)["ending"] == "succeeded"
     assert (every / "log").read_text() == ",".join(host.uuids) + "\n"
 
 
-def test_who_waits_for_one_gpu_does_not_keep_others_from_the_other(host, door):
-    first = host.run("first", WAITS.format(str(door)), gpus="0,")
+def test_who_waits_for_one_gpu_does_not_keep_others_from_the_other(host, release_file):
+    first = host.run("first", WAITS.format(str(release_file)), gpus="0,")
     host.start("first")
     host.event(first, "started")
     second = host.run("second", "pass", gpus="0,")
@@ -124,20 +124,20 @@ def test_who_waits_for_one_gpu_does_not_keep_others_from_the_other(host, door):
     third = host.run("third", "pass", gpus="1,")
     host.start("third")
     assert host.ended(third)["ending"] == "succeeded"
-    # but a later one does not take from an earlier one what that needs
+    # However, a later run does not take GPUs that an earlier run needs.
     both = host.run("both", "pass", gpus="2")
     host.start("both")
     waiting(host, both, "GPU 0 held by run first")
     last = host.run("last", "pass", gpus="1")
     host.start("last")
     waiting(host, last, "GPU 1 is reserved for run both, which is ahead in the queue")
-    door.touch()
+    release_file.touch()
     for folder in (second, both, last):
         assert host.ended(folder)["ending"] == "succeeded"
     assert host.order() == ["first", "third", "second", "both", "last"]
 
 
-def test_strangers_at_work_are_waited_for_and_those_who_only_draw_are_not(host):
+def test_run_waits_for_foreign_compute_processes_but_not_for_graphics(host):
     stranger = [("compute", os.getpid(), GIB)]
     host.gpus.change(host.uuids[0], process=stranger, memory=(16 * GIB, GIB))
     host.gpus.change(host.uuids[1], memory=(16 * GIB, 2 * GIB))
@@ -150,21 +150,21 @@ def test_strangers_at_work_are_waited_for_and_those_who_only_draw_are_not(host):
     assert (folder / "log").read_text() == host.uuids[1] + "\n"
 
 
-def test_a_driver_in_trouble_costs_nobody_the_place_in_the_queue(host, door):
-    first = host.run("first", WAITS.format(str(door)), gpus="all")
+def test_driver_error_does_not_lose_the_queue_position(host, release_file):
+    first = host.run("first", WAITS.format(str(release_file)), gpus="all")
     second = host.run("second", "print('my turn')", gpus="1")
     host.start("first")
     host.event(first, "started")
     host.start("second")
     waiting(host, second, "held by run first")
     host.gpus.set(init=9)
-    door.touch()
+    release_file.touch()
     waiting(host, second, "the NVIDIA driver is not loaded")
     host.gpus.set(init=0)
     assert host.ended(second)["ending"] == "succeeded"
 
 
-# -- deaths ------------------------------------------------------------------------------------------------
+# -- killed processes and reboots --------------------------------------------------------------------------
 
 
 def held(host):
@@ -182,7 +182,7 @@ def test_killing_the_supervisor_frees_nothing_while_the_run_lives(host):
     host.start("second")
     waiting(host, second, "held by run first")
     assert held(host) == host.uuids, "the launcher holds them"
-    # nor does killing the launcher too, for a process of the run may use them
+    # Killing the launcher as well does not free the GPUs: a process of the run may still use them.
     os.kill(json.loads((first / "started.json").read_text())["launcher"], signal.SIGKILL)
     until(lambda: held(host) == [])
     third = host.run("third", "pass", gpus="1")
@@ -212,7 +212,7 @@ def test_who_takes_over_holds_the_gpus_again(host):
 
 
 def test_what_died_with_its_boot_holds_nothing(host):
-    """As a reboot leaves it: notes of a lease, a place in the queue, and no process."""
+    """The state after a reboot: a recorded lease, a queue ticket, and no process."""
     first = host.run("first", "import time; time.sleep(1000)", gpus="all")
     host.start("first")
     host.event(first, "started")
@@ -226,7 +226,7 @@ def test_what_died_with_its_boot_holds_nothing(host):
     until(lambda: held(host) == [])
     lease = json.loads((first / "lease.json").read_text())
     (first / "lease.json").write_text(json.dumps({**lease, "boot_id": "another"}))
-    # its pids are another's now
+    # Another process now has the PIDs of the run.
     notes = json.loads((first / "started.json").read_text())
     ours = {"pid": os.getpid(), "start": _start(os.getpid()), "launcher": os.getpid(), "launcher_start": None}
     (first / "started.json").write_text(json.dumps({**notes, **ours}))
@@ -236,14 +236,14 @@ def test_what_died_with_its_boot_holds_nothing(host):
     assert host.ended(second)["ending"] == "succeeded"
 
 
-def test_a_waiting_run_whose_supervisor_died_does_not_start_later(host, door):
-    host.run("first", WAITS.format(str(door)), gpus="all")
+def test_a_waiting_run_whose_supervisor_died_does_not_start_later(host, release_file):
+    host.run("first", WAITS.format(str(release_file)), gpus="all")
     second = host.run("second", "print('never')", gpus="1")
     host.start("first")
     host.start("second")
     waiting(host, second, "held by run first")
     os.kill(host.event(second, "accepted")["pid"], signal.SIGKILL)
-    door.touch()
+    release_file.touch()
     third = host.run("third", "pass", gpus="all")
     host.start("third")
     assert host.ended(third)["ending"] == "succeeded"
@@ -264,7 +264,7 @@ EVERYBODYS_PYTHON = "/usr/bin/python3"
 
 
 @pytest.fixture
-def square():
+def public_folder():
     """A folder that other users may enter."""
     folder = Path(tempfile.mkdtemp(prefix="mlw-square-"))
     folder.chmod(0o755)
@@ -275,20 +275,20 @@ def square():
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs two users")
 @pytest.mark.skipif(not os.path.exists(EVERYBODYS_PYTHON), reason="needs a Python that other users can start")
-def test_two_users_never_share_a_gpu(square):
-    """Each has a root of their own and knows nothing of the other's files."""
-    door = square / "door"
-    host = GpuHost(square, 2)
+def test_two_users_never_share_a_gpu(public_folder):
+    """Each user has a separate root and cannot see the other's files."""
+    release_file = public_folder / "door"
+    host = GpuHost(public_folder, 2)
     other = copy.copy(host)
-    other.root, other.env = square / "theirs", {**host.env, "HOME": str(square / "theirs")}
-    shutil.copytree(host.program.parent, square / "lib")
-    first = host.run("first", WAITS.format(str(door)), gpus="0,")
+    other.root, other.env = public_folder / "theirs", {**host.env, "HOME": str(public_folder / "theirs")}
+    shutil.copytree(host.program.parent, public_folder / "lib")
+    first = host.run("first", WAITS.format(str(release_file)), gpus="0,")
     host.start("first")
     host.event(first, "started")
     script = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
     second = other.run("second", script, gpus="all", python=EVERYBODYS_PYTHON)
-    give(other.root, NOBODY)
-    program = square / "lib" / host.program.name / "__main__.py"
+    change_owner(other.root, NOBODY)
+    program = public_folder / "lib" / host.program.name / "__main__.py"
     subprocess.run(
         [EVERYBODYS_PYTHON, "-I", "-S", str(program), "start", str(other.root), "second", "n1"],
         input=b"{}",
@@ -301,21 +301,21 @@ def test_two_users_never_share_a_gpu(square):
     )
     waiting(other, second, "GPU 0 held by run first of user root")
     assert "started" not in [event["kind"] for event in other.events(second)]
-    third = host.run("third", "pass", gpus="1,")  # the order counts among the runs of one user only
+    third = host.run("third", "pass", gpus="1,")  # runs of different users do not wait for each other's queue tickets
     host.start("third")
     assert host.ended(third)["ending"] == "succeeded"
-    door.touch()
+    release_file.touch()
     assert other.ended(second)["ending"] == "succeeded"
     assert (second / "log").read_text() == ",".join(host.uuids) + "\n"
 
 
-def give(folder, uid):
+def change_owner(folder, uid):
     for place, _, files in os.walk(folder):
         for path in [place, *(os.path.join(place, name) for name in files)]:
             os.chown(path, uid, uid)
 
 
-# -- names that others bind without a run --------------------------------------------------------------------
+# -- sockets bound by other programs -------------------------------------------------------------------------
 
 BIND = """
 import socket, sys
@@ -328,8 +328,8 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def squat():
-    """Binds names as another user, and does nothing else; ends with the test."""
+def bind_sockets():
+    """Return a function that binds socket names as another user until the test ends."""
     started = []
 
     def bind(*names, user=NOBODY):
@@ -358,8 +358,8 @@ two_users = pytest.mark.skipif(
 
 
 @two_users
-def test_who_holds_a_gpu_without_a_run_is_named(host, squat):
-    other = squat(f"mlw-gpu-{host.uuids[0]}")
+def test_who_holds_a_gpu_without_a_run_is_named(host, bind_sockets):
+    other = bind_sockets(f"mlw-gpu-{host.uuids[0]}")
     run = host.run("first", "pass", gpus="0,")
     host.start("first")
     (queued, *_) = waiting(host, run, "GPU 0 held by user nobody")
@@ -369,10 +369,10 @@ def test_who_holds_a_gpu_without_a_run_is_named(host, squat):
 
 
 @two_users
-def test_who_holds_a_gpu_cannot_pass_for_another_user(host, squat):
-    """The label is written by whoever binds it; the owner of a socket is the kernel's word."""
-    squat(f"mlw-gpu-{host.uuids[0]}", f"mlw-gpu-{host.uuids[0]}/0/fake")
-    squat(f"mlw-gpu-{host.uuids[0]}/{NOBODY}/other", user=1)
+def test_who_holds_a_gpu_cannot_pass_for_another_user(host, bind_sockets):
+    """A process can put any user ID in the name of its socket, but the kernel reports the real owner."""
+    bind_sockets(f"mlw-gpu-{host.uuids[0]}", f"mlw-gpu-{host.uuids[0]}/0/fake")
+    bind_sockets(f"mlw-gpu-{host.uuids[0]}/{NOBODY}/other", user=1)
     run = host.run("first", "pass", gpus="0,")
     host.start("first")
     (queued, *_) = waiting(host, run, "GPU 0 held by")
@@ -382,10 +382,10 @@ def test_who_holds_a_gpu_cannot_pass_for_another_user(host, squat):
 
 
 @two_users
-def test_a_name_with_a_line_break_holds_nothing(host, squat):
-    """It looks like a line of its own in /proc/net/unix."""
+def test_a_name_with_a_line_break_holds_nothing(host, bind_sockets):
+    """The line break adds a line to /proc/net/unix that looks like the entry of a GPU lease. It is ignored."""
     line = "0000: 00000002 00000000 00000000 0001 01 11 @mlw-gpu-"
-    squat(*(f"x\n{line}{uuid}" for uuid in host.uuids))
+    bind_sockets(*(f"x\n{line}{uuid}" for uuid in host.uuids))
     run = host.run("first", "pass", gpus="all")
     host.start("first")
     assert host.ended(run)["ending"] == "succeeded"

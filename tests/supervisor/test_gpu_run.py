@@ -1,4 +1,4 @@
-"""A run with GPUs, from the request to the verdict: the real supervisor, GPUs that are not there."""
+"""A run with GPUs, from the request to the verdict: the real supervisor with simulated GPUs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def host(tmp_path):
 def test_a_run_gets_the_gpu_that_it_asked_for_and_uses_it(host):
     folder = host.run("r", SEEN + "use_gpu(memory=3 << 30, utilisation=90)\n" + LOOKED, gpus="1")
     host.start("r")
-    told = host.ended(folder)
-    assert told["ending"] == "succeeded"
+    ending = host.ended(folder)
+    assert ending["ending"] == "succeeded"
     assert (folder / "log").read_text() == f"{host.uuids[0]} PCI_BUS_ID\n"
-    assert told["gpu"]["used"] == "yes", told["gpu"]
-    assert told["gpu"]["line"].startswith("GPU used: yes – NVIDIA H200, ")
-    assert "peak 3.0 GiB" in told["gpu"]["line"]
-    assert "by main.py (pid " in told["gpu"]["line"]
+    assert ending["gpu"]["used"] == "yes", ending["gpu"]
+    assert ending["gpu"]["line"].startswith("GPU used: yes – NVIDIA H200, ")
+    assert "peak 3.0 GiB" in ending["gpu"]["line"]
+    assert "by main.py (pid " in ending["gpu"]["line"]
     (got,) = host.event(folder, "gpus")["gpus"]
     assert (got["uuid"], got["capability"], got["memory_total"]) == (host.uuids[0], "9.0", 16 * GIB)
     assert got["bus_id"]
@@ -46,57 +46,57 @@ def test_without_a_request_a_run_sees_all_waits_for_none_and_is_measured(host):
     host.event(first, "started")
     folder = host.run("second", SEEN + "use_gpu(memory=1 << 30, utilisation=50)\n" + LOOKED)
     host.start("second")
-    told = host.ended(folder)
+    ending = host.ended(folder)
     assert (folder / "log").read_text() == "None None\n"
-    assert told["gpu"]["used"] == "yes"
+    assert ending["gpu"]["used"] == "yes"
     assert [event["kind"] for event in host.events(folder)].count("queued") == 0
-    seen = host.event(folder, "gpus")
-    assert [gpu["uuid"] for gpu in seen["gpus"]] == host.uuids
-    assert seen["held"] is False
+    visible = host.event(folder, "gpus")
+    assert [gpu["uuid"] for gpu in visible["gpus"]] == host.uuids
+    assert visible["held"] is False
 
 
 def test_none_hides_the_gpus(host):
     folder = host.run("r", SEEN, gpus="none")
     host.start("r")
-    told = host.ended(folder)
+    ending = host.ended(folder)
     assert (folder / "log").read_text() == " None\n"
-    assert told["gpu"] is None
+    assert ending["gpu"] is None
 
 
 def test_two_gpus_of_which_one_is_used(host):
     folder = host.run("r", "use_gpu(memory=1 << 30, utilisation=80)\n" + LOOKED, gpus="2")
     host.start("r")
-    told = host.ended(folder)["gpu"]
-    assert told["used"] == "partly"
-    assert "1 of the 2 GPUs were never opened" in told["diagnosis"]["cause"]
+    gpu = host.ended(folder)["gpu"]
+    assert gpu["used"] == "partly"
+    assert "1 of the 2 GPUs were never opened" in gpu["diagnosis"]["cause"]
 
 
-def test_a_script_that_leaves_its_gpu_alone_is_told_so_while_it_runs_and_at_the_end(host):
+def test_unused_gpu_is_reported_during_the_run_and_at_the_end(host):
     folder = host.run("r", FOREVER, gpus="1")
     host.start("r", env={"MLW_GPU_PATIENCE": "1"})
     warned = host.event(folder, "gpu_idle")
     assert warned["warning"] == "after 1 s the run has not opened the GPU that it requested"
     host.call("cancel", "r")
-    told = host.ended(folder)["gpu"]
-    assert told["line"] == "GPU used: no – no process of the run opened a GPU"
-    assert told["diagnosis"] is not None
+    gpu = host.ended(folder)["gpu"]
+    assert gpu["line"] == "GPU used: no – no process of the run opened a GPU"
+    assert gpu["diagnosis"] is not None
 
 
 def test_a_context_without_kernels_is_no_use(host):
     folder = host.run("r", "use_gpu(memory=600 << 20, utilisation=0)\n" + LOOKED, gpus="1")
     host.start("r")
-    told = host.ended(folder)["gpu"]
-    assert told["used"] == "no"
-    assert "ran nothing on it" in told["diagnosis"]["cause"]
+    gpu = host.ended(folder)["gpu"]
+    assert gpu["used"] == "no"
+    assert "ran nothing on it" in gpu["diagnosis"]["cause"]
 
 
-def test_out_of_gpu_memory_is_told_with_the_peak(host):
+def test_out_of_gpu_memory_is_reported_with_the_peak(host):
     script = "use_gpu(memory=15 << 30, utilisation=100)\n" + LOOKED
     folder = host.run("r", script + "raise SystemExit('torch.OutOfMemoryError: CUDA out of memory.')", gpus="1")
     host.start("r")
-    told = host.ended(folder)
-    assert told["ending"] == "failed"
-    assert told["gpu"]["diagnosis"]["cause"] == "the script ran out of GPU memory at 15.0 GiB of 16.0 GiB"
+    ending = host.ended(folder)
+    assert ending["ending"] == "failed"
+    assert ending["gpu"]["diagnosis"]["cause"] == "the script ran out of GPU memory at 15.0 GiB of 16.0 GiB"
 
 
 def test_hidden_by_a_variable_of_the_users_own(host):
@@ -105,14 +105,14 @@ def test_hidden_by_a_variable_of_the_users_own(host):
     spec["environment"]["CUDA_VISIBLE_DEVICES"] = ""
     (folder / "spec.json").write_text(json.dumps(spec))
     host.start("r")
-    told = host.ended(folder)["gpu"]
+    gpu = host.ended(folder)["gpu"]
     assert (folder / "log").read_text() == " PCI_BUS_ID\n"
-    assert told["used"] == "no"
-    assert "CUDA_VISIBLE_DEVICES" in told["diagnosis"]["cause"]
+    assert gpu["used"] == "no"
+    assert "CUDA_VISIBLE_DEVICES" in gpu["diagnosis"]["cause"]
 
 
 def test_a_variable_of_the_users_own_that_is_replaced_is_mentioned(host):
-    """Whoever asks for a GPU gets the free one, whatever the variable said; and learns so."""
+    """A run that requests a GPU gets a free one. Its event records the replaced CUDA_VISIBLE_DEVICES."""
     folder = host.run("r", SEEN, gpus="1")
     spec = json.loads((folder / "spec.json").read_text())
     spec["environment"]["CUDA_VISIBLE_DEVICES"] = "1"
@@ -124,25 +124,25 @@ def test_a_variable_of_the_users_own_that_is_replaced_is_mentioned(host):
 
 
 def test_a_variable_of_the_users_own_is_mentioned_where_all_gpus_are_hidden(host):
-    for name, own in (("named", "3"), ("hidden", "-1")):
+    for name, value in (("named", "3"), ("hidden", "-1")):
         folder = host.run(name, SEEN, gpus="none")
         spec = json.loads((folder / "spec.json").read_text())
-        spec["environment"]["CUDA_VISIBLE_DEVICES"] = own
+        spec["environment"]["CUDA_VISIBLE_DEVICES"] = value
         (folder / "spec.json").write_text(json.dumps(spec))
         host.start(name)
         assert host.ended(folder)["ending"] == "succeeded"
         assert (folder / "log").read_text() == " None\n"
         noted = [event["data"]["replaced"] for event in host.events(folder) if event["kind"] == "gpus"]
-        assert noted == ([own] if own == "3" else [])
+        assert noted == ([value] if value == "3" else [])
 
 
 def test_a_script_that_fails_before_it_uses_its_gpu(host):
     folder = host.run("r", LOOKED + "raise ValueError('no such column')", gpus="1")
     host.start("r")
-    told = host.ended(folder)
-    assert (told["ending"], told["gpu"]["used"]) == ("failed", "no")
+    ending = host.ended(folder)
+    assert (ending["ending"], ending["gpu"]["used"]) == ("failed", "no")
     diagnosis = {"cause": "the script failed before it used the GPU", "remedy": None, "explain": "gpu-not-used"}
-    assert told["gpu"]["diagnosis"] == diagnosis
+    assert ending["gpu"]["diagnosis"] == diagnosis
 
 
 def test_a_gpu_that_is_lost_in_mid_run(host):
@@ -152,8 +152,8 @@ def test_a_gpu_that_is_lost_in_mid_run(host):
     host.gpus.change(host.uuids[0], error=15)
     until(lambda: b'"lost"' in _bytes(folder / "gpu.jsonl"))
     host.call("cancel", "r")
-    told = host.ended(folder)["gpu"]
-    assert "the GPU was lost during the run" in told["diagnosis"]["cause"]
+    gpu = host.ended(folder)["gpu"]
+    assert "the GPU was lost during the run" in gpu["diagnosis"]["cause"]
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_a_gpu_that_is_lost_in_mid_run(host):
 def test_what_can_never_be_is_refused_at_once(host, asked, reason):
     folder = host.run("r", "print('no')", gpus=asked)
     host.start("r")
-    told = host.ended(folder)
-    assert told["ending"] == "could not start"
-    assert reason in told["cause"]
+    ending = host.ended(folder)
+    assert ending["ending"] == "could not start"
+    assert reason in ending["cause"]
     assert not (folder / "log").exists()
 
 
@@ -182,16 +182,16 @@ def test_a_driver_in_trouble_is_named(host):
     assert "driver/library version mismatch" in host.ended(folder)["cause"]
 
 
-def test_a_driver_that_hangs_keeps_nobody_from_cancelling(host):
+def test_hanging_driver_does_not_prevent_cancel(host):
     folder = host.run("r", FOREVER, gpus="1")
     host.start("r")
     until(lambda: (folder / "gpu.jsonl").exists())
     host.gpus.set(delay=60_000)
     size = os.stat(folder / "gpu.jsonl").st_size
     host.call("cancel", "r")
-    told = host.ended(folder)
-    assert told["ending"] == "cancelled"
-    assert told["gpu"]["used"] in ("unknown", "no"), size
+    ending = host.ended(folder)
+    assert ending["ending"] == "cancelled"
+    assert ending["gpu"]["used"] in ("unknown", "no"), size
 
 
 def test_a_machine_without_a_gpu_pays_nothing(place):
@@ -225,7 +225,7 @@ def test_a_supervisor_that_takes_over_goes_on_measuring(host):
     os.kill(host.event(folder, "accepted")["pid"], signal.SIGKILL)
     until(lambda: host.call("adopt", "r")["state"] == "adopted")
     taken = samples(folder)
-    until(lambda: samples(folder) >= taken + 2)  # a sample counts for the time since the one before it
+    until(lambda: samples(folder) >= taken + 2)  # a sample covers the time since the previous sample
     host.call("cancel", "r")
     assert host.ended(folder)["gpu"]["used"] == "yes"
     assert not (folder / "lease.json").exists()
@@ -241,9 +241,9 @@ def test_what_measures_may_be_killed_and_the_run_does_not_care(host):
     os.kill(observer, signal.SIGKILL)
     until(lambda: not alive(observer))
     host.call("cancel", "r")
-    told = host.ended(folder)
-    assert told["ending"] == "cancelled"
-    assert told["gpu"]["line"] == "GPU used: unknown – the GPU monitor did not respond"
+    ending = host.ended(folder)
+    assert ending["ending"] == "cancelled"
+    assert ending["gpu"]["line"] == "GPU used: unknown – the GPU monitor did not respond"
 
 
 def test_nothing_that_measures_outlives_its_supervisor(host):
@@ -268,4 +268,4 @@ def _bytes(path):
 
 def _children(pid):
     with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(one) for one in file.read().split()]
+        return [int(child) for child in file.read().split()]

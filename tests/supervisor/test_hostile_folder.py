@@ -1,4 +1,4 @@
-"""A script that puts anything into its own run folder: the run still gets its true ending."""
+"""Scripts that write arbitrary files into their own run folder: the run still gets the correct ending."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from mlworkbench.remote.serve import News
+from mlworkbench.remote.run_reader import RunUpdates
 from mlworkbench.remote.shared.layout import RunFolder
 
 from .conftest import until
@@ -22,24 +22,24 @@ def kinds(place, folder):
 def test_a_vast_sparse_output_does_not_delay_the_end(place):
     folder = place.run("r", VAST + "open('outputs/small', 'w').write('x')\nprint('done')")
     place.start("r")
-    told = place.ended(folder)
-    assert (told["ending"], told["exit"], told["outputs"]) == ("succeeded", 0, 2)
-    found = {one["path"]: one["kind"] for one in json.loads((folder / "outputs.json").read_text())["outputs"]}
-    assert found == {"small": "file", "vast": "not hashed"}
-    assert told["left_out"] == ["outputs/vast: not hashed"]
+    ending = place.ended(folder)
+    assert (ending["ending"], ending["exit"], ending["outputs"]) == ("succeeded", 0, 2)
+    kinds = {output["path"]: output["kind"] for output in json.loads((folder / "outputs.json").read_text())["outputs"]}
+    assert kinds == {"small": "file", "vast": "not hashed"}
+    assert ending["left_out"] == ["outputs/vast: not hashed"]
 
 
 def test_hashing_stops_on_cancel(place):
-    """The failpoint slows each piece down, as a slow disk would."""
+    """The failpoint delays the hashing of each chunk, as a slow disk would."""
     script = "import os\nopen('outputs/a', 'wb').write(b'x' * (64 << 20))\n"
     folder = place.run("r", script)
     place.start("r", env={"MLW_FAILPOINT": "hashing:sleep=0.5"})
     collecting = place.event(folder, "collecting")
     assert (collecting["ending"], collecting["exit"]) == ("succeeded", 0), "the end is on record before the hashing"
     place.call("cancel", "r", "ada")
-    told = place.ended(folder)
-    assert told["ending"] == "succeeded"
-    assert told["left_out"] == ["outputs/a: not hashed"]
+    ending = place.ended(folder)
+    assert ending["ending"] == "succeeded"
+    assert ending["left_out"] == ["outputs/a: not hashed"]
 
 
 def test_what_was_written_at_the_time_limit_is_hashed(place):
@@ -53,10 +53,10 @@ time.sleep(600)
 """
     folder = place.run("r", script, timeout=1.0)
     place.start("r")
-    told = place.ended(folder)
-    assert (told["ending"], told["left_out"]) == ("timeout", [])
-    [one] = json.loads((folder / "outputs.json").read_text())["outputs"]
-    assert (one["path"], one["kind"]) == ("checkpoint", "file") and one["sha256"]
+    ending = place.ended(folder)
+    assert (ending["ending"], ending["left_out"]) == ("timeout", [])
+    [output] = json.loads((folder / "outputs.json").read_text())["outputs"]
+    assert (output["path"], output["kind"]) == ("checkpoint", "file") and output["sha256"]
 
 
 def test_outputs_that_cannot_be_reached_are_named(place):
@@ -70,20 +70,20 @@ os.close(os.open("deep", os.O_WRONLY | os.O_CREAT, dir_fd=here))
 """
     folder = place.run("r", script)
     place.start("r")
-    told = place.ended(folder)
-    [one] = json.loads((folder / "outputs.json").read_text())["outputs"]
-    assert (told["outputs"], told["uncollected"], one["kind"]) == (0, 1, "path too long") and one["path"].startswith(
-        "d" * 200 + "/"
-    )
-    [said] = told["left_out"]
-    assert said.startswith("outputs/ddd") and said.endswith(": path too long") and len(said) < 400
+    ending = place.ended(folder)
+    [output] = json.loads((folder / "outputs.json").read_text())["outputs"]
+    assert (ending["outputs"], ending["uncollected"], output["kind"]) == (0, 1, "path too long") and output[
+        "path"
+    ].startswith("d" * 200 + "/")
+    [message] = ending["left_out"]
+    assert message.startswith("outputs/ddd") and message.endswith(": path too long") and len(message) < 400
 
 
 FIFOS = "cancel.json heartbeat exit.json exit.slot lock watch log stopping.json started.json".split()
 
 
 @pytest.mark.parametrize("name", FIFOS)
-def test_a_fifo_in_the_place_of_a_file_of_ours_holds_nobody_up(place, name):
+def test_fifo_in_place_of_a_run_file_does_not_block(place, name):
     script = f"""
 import os, sys
 path = os.environ["MLW_RUN_FOLDER"] + "/{name}"
@@ -94,10 +94,10 @@ sys.exit(3)
 """
     folder = place.run("r", script)
     place.start("r")
-    told = place.ended(folder)
-    assert told["ending"] in ("failed", "cancelled", "exit unknown"), told
+    ending = place.ended(folder)
+    assert ending["ending"] in ("failed", "cancelled", "exit unknown"), ending
     if name not in ("exit.json", "cancel.json"):
-        assert (told["ending"], told["exit"]) == ("failed", 3)
+        assert (ending["ending"], ending["exit"]) == ("failed", 3)
 
 
 @pytest.mark.parametrize("what", ["vast", "emptied", "removed", "half a line"])
@@ -113,7 +113,9 @@ def test_an_event_journal_that_the_script_damages(place, what):
     place.start("r")
     place.event(folder, "started")
     run = RunFolder(str(folder))
-    offset = sum(len(data) for _, data in News(run, {"events.jsonl": 0}).parts(4 << 20))
+    offset = sum(len(data) for _, data in RunUpdates(run, {"events.jsonl": 0}).parts(4 << 20))
     (folder / "go").touch()
-    until(lambda: b'"finished"' in dict(News(run, {"events.jsonl": offset}).parts(4 << 20)).get("events.jsonl", b""))
+    until(
+        lambda: b'"finished"' in dict(RunUpdates(run, {"events.jsonl": offset}).parts(4 << 20)).get("events.jsonl", b"")
+    )
     assert os.path.getsize(folder / "events.jsonl") < 1 << 20

@@ -1,4 +1,4 @@
-"""The supervisor on every Python of this machine from 3.8 up, and scripts on every one from 3.6 up."""
+"""The supervisor on every Python of this machine from 3.8, and scripts on every Python from 3.6."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SUPERVISORS = from_version((3, 8))
 SCRIPTS = from_version((3, 6))
 
 
-def name(one):
-    return ".".join(map(str, one[0]))
+def name(interpreter):
+    return ".".join(map(str, interpreter[0]))
 
 
 @pytest.mark.parametrize("which", SUPERVISORS, ids=name)
@@ -68,7 +68,10 @@ def test_script_logs_metrics(place, which):
     spec["environment"]["PYTHONPATH"] = remote.__path__[0] + "/inrun"
     (folder / "spec.json").write_text(json.dumps(spec))
     place.start("r")
-    told = place.ended(folder)
-    assert told["cause"] == "ValueError: at the end (main.py:5)"
+    ending = place.ended(folder)
+    assert ending["cause"] == "ValueError: at the end (main.py:5)"
     lines = [json.loads(line) for path in (folder / "metrics").iterdir() for line in path.read_text().splitlines()]
-    assert [(one["n"], one["v"], one.get("s")) for one in lines] == [("accuracy", 0.9, 3), ("rate", 1, None)]
+    assert [(metric["n"], metric["v"], metric.get("s")) for metric in lines] == [
+        ("accuracy", 0.9, 3),
+        ("rate", 1, None),
+    ]

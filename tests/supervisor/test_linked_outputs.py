@@ -1,4 +1,4 @@
-"""Links in outputs/: files of the working copy are collected as their content, everything else is named."""
+"""Links in outputs/: files of the working copy are collected with their content, all others are listed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from mlworkbench.remote import linked_outputs
 from mlworkbench.remote.linked_outputs import LinkedOutputs
-from mlworkbench.remote.outputs import each_output
+from mlworkbench.remote.output_collector import iterate_outputs
 from mlworkbench.remote.shared.layout import RunFolder
-from mlworkbench.remote.shared.left_out import NAMED
 from mlworkbench.remote.shared.output_kinds import BROKEN, FOLDER, NOT_COPIED, OUTSIDE, SPECIAL_FILE
+from mlworkbench.remote.shared.unread_data import MAX_NAMED
 
 SCRIPT = """
 import os, socket
@@ -50,27 +50,27 @@ socket.socket(socket.AF_UNIX).bind("outputs/socket")
 
 
 def listed(folder):
-    return {one["path"]: one for one in json.loads((folder / "outputs.json").read_text())["outputs"]}
+    return {output["path"]: output for output in json.loads((folder / "outputs.json").read_text())["outputs"]}
 
 
-@pytest.mark.parametrize("where", ["place", "spot"])
+@pytest.mark.parametrize("where", ["place", "target"])
 def test_files_of_the_working_copy_are_collected_and_the_rest_is_named(where, request):
-    """As plain processes, and in a container."""
+    """The script runs as a plain process and in a container."""
     place = request.getfixturevalue(where)
     folder = place.run("r", SCRIPT, files={"data/vocab": "words"})
     place.start("r")
-    told = place.ended(folder)
-    found, outputs = listed(folder), folder / "work" / "outputs"
+    ending = place.ended(folder)
+    entries, outputs = listed(folder), folder / "work" / "outputs"
     for name in ("best.pt", "sub/far.pt", "absolute.pt"):
-        assert found[name]["sha256"] == hashlib.sha256(b"weights").hexdigest()
+        assert entries[name]["sha256"] == hashlib.sha256(b"weights").hexdigest()
         assert not (outputs / name).is_symlink() and (outputs / name).read_text() == "weights"
-    assert found["vocab"]["kind"] == "file" and (outputs / "vocab").read_text() == "words", "recycled files stay, too"
-    links = {name: one["to"] for name, one in found.items() if one["kind"] == "link"}
+    assert entries["vocab"]["kind"] == "file" and (outputs / "vocab").read_text() == "words", "recycled files stay, too"
+    links = {name: output["to"] for name, output in entries.items() if output["kind"] == "link"}
     assert links == {"same": "report", "around": "report", "second": "best.pt", "sub/up": "../sub"}
-    assert told["outputs"] == len(found) - len(told["left_out"]), "what is not collected is no output"
-    assert told["uncollected"] == len(told["left_out"])
-    assert told["output_bytes"] == 3 * len("weights") + len("words") + 1
-    named = {line.partition(": ")[0]: line.partition(": ")[2] for line in told["left_out"]}
+    assert ending["outputs"] == len(entries) - len(ending["left_out"]), "what is not collected is no output"
+    assert ending["uncollected"] == len(ending["left_out"])
+    assert ending["output_bytes"] == 3 * len("weights") + len("words") + 1
+    named = {line.partition(": ")[0]: line.partition(": ")[2] for line in ending["left_out"]}
     assert named == {
         "outputs/broken -> ../nosuch": BROKEN,
         "outputs/climbs -> ../../spec.json": OUTSIDE,
@@ -94,7 +94,7 @@ def test_any_number_of_links_has_few_names(place):
     folder = place.run("r", "import os\nfor n in range(999): os.symlink('/x/%d' % n, 'outputs/%d\\x1b[2J' % n)\n")
     place.start("r")
     left = place.ended(folder)["left_out"]
-    assert len(left) == NAMED + 1 and left[-1] == f"{999 - NAMED} more: {OUTSIDE}"
+    assert len(left) == MAX_NAMED + 1 and left[-1] == f"{999 - MAX_NAMED} more: {OUTSIDE}"
 
 
 @pytest.fixture
@@ -113,22 +113,22 @@ def put(run, path, text="x"):
 
 def collected(run):
     with LinkedOutputs(run) as links:
-        return {one["path"]: one for one in each_output(run.outputs, lambda: False, links)}
+        return {output["path"]: output for output in iterate_outputs(run.outputs, lambda: False, links)}
 
 
 def test_a_link_that_is_swapped_meanwhile_leads_nowhere_else(run, tmp_path, monkeypatch):
-    """The file is replaced by a link to a secret after it was looked at, and before it is opened."""
+    """A link to a secret replaces the file between the check and the open."""
     (tmp_path / "secret").write_text("secret")
     put(run, "ckpt/epoch.pt")
     os.symlink("../ckpt/epoch.pt", os.path.join(run.outputs, "best.pt"))
     really = os.stat
 
-    def swap(path, *words, **more):
-        found = really(path, *words, **more)
+    def swap(path, *arguments, **more):
+        result = really(path, *arguments, **more)
         if path == "epoch.pt" and not os.path.islink(os.path.join(run.work, "ckpt/epoch.pt")):
             os.unlink(os.path.join(run.work, "ckpt/epoch.pt"))
             os.symlink(tmp_path / "secret", os.path.join(run.work, "ckpt/epoch.pt"))
-        return found
+        return result
 
     monkeypatch.setattr(os, "stat", swap)
     assert collected(run)["best.pt"]["kind"] == NOT_COPIED
@@ -143,11 +143,11 @@ def test_a_folder_that_is_swapped_for_a_link_is_not_listed(run, tmp_path, monkey
     really = os.scandir
 
     def swap(handle):
-        found = list(really(handle))
-        if any(entry.name == "d" for entry in found):
+        entries = list(really(handle))
+        if any(entry.name == "d" for entry in entries):
             os.rename(os.path.join(run.outputs, "d"), os.path.join(run.work, "d"))
             os.symlink(tmp_path / "private", os.path.join(run.outputs, "d"))
-        return really(handle) if not found else Listing(found)
+        return really(handle) if not entries else Listing(entries)
 
     class Listing(list):
         def __enter__(self):
@@ -157,7 +157,7 @@ def test_a_folder_that_is_swapped_for_a_link_is_not_listed(run, tmp_path, monkey
             return None
 
     monkeypatch.setattr(os, "scandir", swap)
-    assert [(path, one["kind"]) for path, one in collected(run).items()] == [("d", "unreadable")]
+    assert [(path, output["kind"]) for path, output in collected(run).items()] == [("d", "unreadable")]
 
 
 def test_where_no_second_name_can_be_made_the_content_is_copied(run, monkeypatch):
@@ -185,7 +185,7 @@ def test_without_room_the_link_stays_and_is_named(run, monkeypatch):
 
 @pytest.mark.parametrize("text", ["../../work/ckpt/best.pt", "../ckpt/../../work/ckpt/best.pt"])
 def test_a_link_that_leaves_the_working_copy_and_comes_back_counts_as_not_collected(run, text):
-    """Nothing outside is looked at, so the file is not collected; but the only copy of it must not be deleted."""
+    """The supervisor follows no path out of the working copy. It lists the link, so that the file is not deleted."""
     put(run, "ckpt/best.pt")
     os.symlink(text, os.path.join(run.outputs, "best.pt"))
     assert collected(run)["best.pt"] == {"path": "best.pt", "size": 0, "sha256": None, "kind": NOT_COPIED, "to": text}
@@ -195,19 +195,19 @@ def test_a_cancelled_run_does_not_wait_for_its_links(run):
     put(run, "ckpt/best.pt")
     os.symlink("../ckpt/best.pt", os.path.join(run.outputs, "best.pt"))
     with LinkedOutputs(run) as links:
-        [found] = each_output(run.outputs, lambda: True, links)
-    assert (found["kind"], found["to"]) == (NOT_COPIED, "../ckpt/best.pt")
+        [output] = iterate_outputs(run.outputs, lambda: True, links)
+    assert (output["kind"], output["to"]) == (NOT_COPIED, "../ckpt/best.pt")
 
 
 def test_all_links_together_have_a_limit(run, monkeypatch):
-    monkeypatch.setattr(linked_outputs, "MOST_STEPS", 5)
+    monkeypatch.setattr(linked_outputs, "MAX_TOTAL_STEPS", 5)
     put(run, "ckpt/best.pt")
     for name in ("a", "b", "c"):
         os.symlink("../ckpt/best.pt", os.path.join(run.outputs, name))
-    assert [one.get("kind") for one in collected(run).values()].count(NOT_COPIED) == 2
+    assert [output.get("kind") for output in collected(run).values()].count(NOT_COPIED) == 2
 
 
-def test_what_a_script_puts_in_the_run_folder_is_not_in_the_way(run):
+def test_files_that_a_script_puts_in_the_run_folder_do_not_interfere(run):
     os.mkdir(os.path.join(run.path, "collecting.part"))
     put(run, "ckpt/best.pt")
     os.symlink("../ckpt/best.pt", os.path.join(run.outputs, "best.pt"))

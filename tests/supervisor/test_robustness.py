@@ -1,4 +1,4 @@
-"""A machine, a caller and a script that do not behave: the run still starts once, stops when told, and ends truly."""
+"""Misbehaving machines, callers, and scripts: a run still starts once, stops on request, and ends correctly."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .test_stop import WAITS, up
 
 def test_looking_at_the_lock_does_not_swallow_a_start(place):
     folder = place.run("r", "print('ran')")
+    # The test holds the lock of the unclaimed run for 0.3 s, like a process that checks whether it is locked.
     held = machine.lock(str(folder / "lock"))
     release = subprocess.Popen([PYTHON, "-c", "import time; time.sleep(0.3)"])
-    # Somebody else holds the lock for a while; nobody has claimed the run.
     starter = subprocess.Popen(
         [place.python, "-I", "-S", str(REMOTE / "__main__.py"), "start", str(place.root), "r", "n1"],
         stdin=subprocess.PIPE,
@@ -40,7 +40,7 @@ def test_looking_at_the_lock_does_not_swallow_a_start(place):
 
 
 def test_a_start_without_its_message_does_not_count(place):
-    """The client died before it had sent the secrets: the run can still be resumed."""
+    """The client died before it sent the secrets. The run can still be started."""
     folder = place.run("r", "print('ran')")
     done = subprocess.run(
         [place.python, "-I", "-S", str(REMOTE / "__main__.py"), "start", str(place.root), "r", "n1"],
@@ -68,8 +68,8 @@ def test_a_full_disk_does_not_protect_a_script(place, how):
         until(lambda: "full" in open_text(f"/proc/{pid}/comm"))
         if how == "cancel":
             place.call("cancel", "r")
-        told = place.ended(folder)
-        assert told["ending"] == {"cancel": "cancelled", "timeout": "timeout"}[how]
+        ending = place.ended(folder)
+        assert ending["ending"] == {"cancel": "cancelled", "timeout": "timeout"}[how]
         assert not alive(pid)
     finally:
         subprocess.run(["umount", "-l", str(place.root)], check=True)
@@ -87,16 +87,16 @@ def test_deep_and_linked_outputs(place, tmp_path):
     deep = "import os\nos.chdir('outputs')\nfor n in range(1200): os.mkdir('d'); os.chdir('d')\nopen('x', 'w')"
     folder = place.run("deep", deep)
     place.start("deep")
-    told = place.ended(folder)
-    assert told["ending"] == "succeeded"
-    subprocess.run(["rm", "-rf", str(folder / "work")], check=True)  # too deep for pytest's own cleaning
+    ending = place.ended(folder)
+    assert ending["ending"] == "succeeded"
+    subprocess.run(["rm", "-rf", str(folder / "work")], check=True)  # pytest cannot remove a tree of this depth
 
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_text("x")
     folder = place.run("link", f"import os\nos.rmdir('outputs')\nos.symlink({str(tmp_path / 'outside')!r}, 'outputs')")
     place.start("link")
-    told = place.ended(folder)
-    assert (told["outputs"], told["uncollected"]) == (0, 1)
+    ending = place.ended(folder)
+    assert (ending["outputs"], ending["uncollected"]) == (0, 1)
     assert json.loads((folder / "outputs.json").read_text())["outputs"][0]["kind"] == OUTSIDE
 
 
@@ -112,9 +112,9 @@ def test_what_the_caller_ignores_or_blocks_is_not_inherited(place, trouble):
     subprocess.run(command, input=b"{}", env=place.env, preexec_fn=calm, stdout=subprocess.DEVNULL, check=False)
     up(folder)
     place.call("cancel", "r")
-    told = place.ended(folder)
-    assert told["ending"] == "cancelled"
-    assert told["signal"] == signal.SIGTERM
+    ending = place.ended(folder)
+    assert ending["ending"] == "cancelled"
+    assert ending["signal"] == signal.SIGTERM
 
 
 def test_arguments_that_the_locale_cannot_write(place):
@@ -155,7 +155,7 @@ def test_damaged_notes_do_not_crash_the_next_supervisor(place, name, content):
         kill(pid)
     (folder / name).write_text(content)
     place.call("adopt", "r")
-    if name != "claim/owner.json":  # who owned it is not known: nothing is judged
+    if name != "claim/owner.json":  # without a readable owner, the run gets no ending
         assert place.ended(folder)["ending"] in {"exit unknown", "could not start", "cancelled", "target rebooted"}
     assert "Traceback" not in open_text(folder / "supervisor.log")
 
@@ -174,7 +174,7 @@ def test_less_patience_counts(place):
 
 
 def test_processes_of_another_user_do_not_save_the_rest(open_folder):
-    """A child with another uid (sudo) cannot be signalled; the main process and the others are."""
+    """The supervisor cannot signal a process with another UID (sudo). It still stops all other processes."""
     if os.getuid() != 0:
         pytest.skip("needs two users")
     place = Place(open_folder)

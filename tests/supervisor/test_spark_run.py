@@ -1,4 +1,4 @@
-"""A Spark run under the real supervisor. The driver is a script that writes what Spark wrote when it was recorded."""
+"""A Spark run under the real supervisor. The driver is a script that prints recorded Spark output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wait(name):
         time.sleep(0.01)
 
 """
-# As spark-submit leaves them: a Python that goes on without its JVM, and one that hears no word.
+# Processes that spark-submit can leave: a Python process that outlives its JVM, and one that ignores SIGTERM.
 ORPHANS = """
 python = [sys.executable, "-c", "import time; time.sleep(1000)"]
 deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); open('deaf', 'w').close(); time.sleep(1000)"
@@ -52,7 +52,7 @@ def kinds(place, folder):
     return [event["kind"] for event in place.events(folder)]
 
 
-def test_what_spark_writes_is_told_while_it_runs(place):
+def test_spark_progress_is_reported_while_it_runs(place):
     folder = place.run("r", driver("write(lines[:-1]); wait('go'); write(lines[-1:])"), spark=SPARK)
     place.start("r")
     assert place.event(folder, "spark")["version"] == "4.3.0"
@@ -85,36 +85,36 @@ def test_another_supervisor_goes_on_where_the_first_one_was(place):
 def test_a_driver_that_is_killed_leaves_nothing_behind(place):
     folder = place.run("r", driver("write(lines[:-9])\n" + ORPHANS + "os.kill(os.getpid(), 9)"), spark=SPARK)
     place.start("r")
-    told = place.ended(folder)
-    assert (told["ending"], told["signal"], told["leftovers"]) == ("failed", 9, [])
-    assert told["cause"].startswith("the Spark driver was lost: killed by signal 9 (SIGKILL); ")
-    assert told["cause"].endswith(" of 2 stages completed")
+    ending = place.ended(folder)
+    assert (ending["ending"], ending["signal"], ending["leftovers"]) == ("failed", 9, [])
+    assert ending["cause"].startswith("the Spark driver was lost: killed by signal 9 (SIGKILL); ")
+    assert ending["cause"].endswith(" of 2 stages completed")
     assert marked(folder) == []
 
 
 def test_spark_that_is_not_there_could_not_start(place):
-    """The program before Spark and the supervisor agree on the file that says why."""
+    """The program that starts Spark writes the cause to a file, and the supervisor reads it."""
     starter = Path(mlworkbench.__file__).parent / "remote" / "inrun" / "mlworkbench" / "_spark"
     text = f"sys.path.insert(0, {str(starter)!r}); import runpy; print('looking')\n"
     text += f"starter = runpy.run_path({str(starter / '__main__.py')!r})\n"
     text += "sys.exit(starter['refuse']('there is no Java', 'install Java 17'))"
     folder = place.run("r", driver(text), spark=SPARK)
     place.start("r")
-    told = place.ended(folder)
-    assert (told["ending"], told["exit"]) == ("could not start", 78)
-    assert told["cause"] == "there is no Java; hint: install Java 17"
-    assert told["failure"] == failure("no-spark", "there is no Java", "install Java 17", "no-spark")
+    ending = place.ended(folder)
+    assert (ending["ending"], ending["exit"]) == ("could not start", 78)
+    assert ending["cause"] == "there is no Java; hint: install Java 17"
+    assert ending["failure"] == failure("no-spark", "there is no Java", "install Java 17", "no-spark")
     assert (folder / "log").read_text().endswith("mlw: there is no Java; hint: install Java 17\n")
 
 
-def test_a_failed_task_is_the_cause_and_no_secret_is_told(place):
+def test_failed_task_is_the_cause_without_secrets(place):
     text = "write(lines); sys.stderr.write('ValueError: number three is bad\\n'); sys.exit(1)"
     recorded = "spark4-task-failed"
     folder = place.run("r", driver(text, recorded), spark=SPARK, secrets=["TOKEN"])
     place.start("r", message={"secrets": {"TOKEN": "number three"}})
-    told = place.ended(folder)
+    ending = place.ended(folder)
     assert "number three" not in (folder / "events.jsonl").read_text()
-    assert "ValueError: *** is bad" in told["cause"]
+    assert "ValueError: *** is bad" in ending["cause"]
     assert place.event(folder, "spark_trouble")["reason"].startswith("ValueError: *** is bad")
 
 
@@ -158,13 +158,13 @@ def test_an_executor_on_this_machine_uses_the_gpu_for_the_run(host, tmp_path):
     try:
         until(lambda: (folder / "gpu.jsonl").exists() and '"processes":1' in (folder / "gpu.jsonl").read_text())
         (folder / "work" / "go").write_text("")
-        told = host.ended(folder)["gpu"]
+        gpu = host.ended(folder)["gpu"]
     finally:
         executor.kill()
         executor.wait()
-    assert told["used"] in ("yes", "partly"), told
-    assert f"(pid {executor.pid})" in told["line"]
-    assert told["evidence"]["executors"] == ["GPU 0 of 127.0.0.1"]
+    assert gpu["used"] in ("yes", "partly"), gpu
+    assert f"(pid {executor.pid})" in gpu["line"]
+    assert gpu["evidence"]["executors"] == ["GPU 0 of 127.0.0.1"]
 
 
 def test_what_executors_elsewhere_do_is_unknown(host):
@@ -172,14 +172,14 @@ def test_what_executors_elsewhere_do_is_unknown(host):
     host.start("r")
     host.event(folder, "spark_progress")
     (folder / "work" / "go").write_text("")
-    told = host.ended(folder)["gpu"]
-    assert told["used"] == "unknown"
-    assert told["line"].endswith("executors received GPUs that cannot be measured from here: GPU 0 of 192.0.2.77")
+    gpu = host.ended(folder)["gpu"]
+    assert gpu["used"] == "unknown"
+    assert gpu["line"].endswith("executors received GPUs that cannot be measured from here: GPU 0 of 192.0.2.77")
 
 
 def test_no_executor_with_a_gpu_is_no(place):
     folder = place.run("r", driver("write(lines)"), spark=SPARK, argv=[place.python, "main.py", *ASKED])
     place.start("r")
-    told = place.ended(folder)["gpu"]
-    assert told["line"] == "GPU used: no – no executor received a GPU"
-    assert "spark.worker.resource.gpu.discoveryScript" in told["diagnosis"]["remedy"]
+    gpu = place.ended(folder)["gpu"]
+    assert gpu["line"] == "GPU used: no – no executor received a GPU"
+    assert "spark.worker.resource.gpu.discoveryScript" in gpu["diagnosis"]["remedy"]

@@ -1,4 +1,4 @@
-"""Starters: how a supervisor gets to run. The one of ours, and a plugin's, whose scheduler is a folder of scripts."""
+"""Starters: the built-in one, and a plugin whose scheduler is a folder of scripts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from mlworkbench.hosts.local import LocalHost
+from mlworkbench.hosts.local_host import LocalHost
 from mlworkbench.remote.shared.layout import Root
 
 from .conftest import PYTHON, REMOTE, Place, until
 
-# As a plugin's author writes it: standard library only, nothing of ours is imported.
+# A starter as plugin authors write it: it uses only the standard library, not mlworkbench.
 SCHEDULER = '''
 """Jobs are scripts in a folder; whoever runs "script ID" starts one."""
 import json, os, shlex, subprocess
@@ -82,24 +82,24 @@ class Cluster(Place):
 
     def statuses(self, *runs: str) -> dict[str, Any]:
         code = "import sys, json; sys.path.insert(0, sys.argv[1])\n"
-        code += "from remote.shared.layout import Root\nfrom remote.starters.starter import statuses\n"
-        code += "print(json.dumps(statuses(Root(sys.argv[2]), sys.argv[3:])))"
-        words = [PYTHON, "-I", "-S", "-c", code, str(self.program.parent), str(self.root), *runs]
-        return dict(json.loads(subprocess.run(words, capture_output=True, check=True).stdout))
+        code += "from remote.shared.layout import Root\nfrom remote.starters.starter import read_statuses\n"
+        code += "print(json.dumps(read_statuses(Root(sys.argv[2]), sys.argv[3:])))"
+        command = [PYTHON, "-I", "-S", "-c", code, str(self.program.parent), str(self.root), *runs]
+        return dict(json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
 
     def begin(self, job: str) -> dict[str, Any]:
-        """The scheduler's turn: the job is started, and waited for."""
+        """Act as the scheduler: start the job and wait for it."""
         with (self.jobs / job / "message").open("rb") as message:
-            words = ["sh", str(self.jobs / job / "script")]
-            return dict(json.loads(subprocess.run(words, stdin=message, capture_output=True, check=True).stdout))
+            command = ["sh", str(self.jobs / job / "script")]
+            return dict(json.loads(subprocess.run(command, stdin=message, capture_output=True, check=True).stdout))
 
 
 @pytest.fixture
-def cluster(tmp_path, place):  # place: no process is left behind
+def cluster(tmp_path, place):  # place kills the remaining processes
     return Cluster(tmp_path)
 
 
-# -- detached ------------------------------------------------------------------------------------------------
+# -- built-in starter ----------------------------------------------------------------------------------------
 
 
 def test_many_detached_runs_are_asked_about_at_once(cluster):
@@ -108,8 +108,8 @@ def test_many_detached_runs_are_asked_about_at_once(cluster):
         cluster.start(name)
     cluster.ended(runs["short"])
     until(lambda: cluster.statuses("short")["short"]["state"] == "ended")
-    found = cluster.statuses("short", "long", "none")
-    assert [found[name]["state"] for name in ("short", "long", "none")] == ["ended", "running", "unknown"]
+    statuses = cluster.statuses("short", "long", "none")
+    assert [statuses[name]["state"] for name in ("short", "long", "none")] == ["ended", "running", "unknown"]
     assert not (runs["short"] / "starter.json").exists(), "the claim is the handle"
     cluster.call("cancel", "long")
     assert cluster.ended(runs["long"])["ending"] == "cancelled"
@@ -118,7 +118,7 @@ def test_many_detached_runs_are_asked_about_at_once(cluster):
 LASTING = {"short": "print(1)", "long": "import time; time.sleep(1000)"}
 
 
-# -- a plugin's ----------------------------------------------------------------------------------------------
+# -- starter of a plugin -------------------------------------------------------------------------------------
 
 
 def test_a_plugin_starts_the_supervisor(cluster):
@@ -154,9 +154,9 @@ def test_each_scheduler_is_asked_once(cluster):
         cluster.start(name)
     cluster.run("d", "print(1)", starter="detached")
     (cluster.folder / "asked").unlink(missing_ok=True)
-    found = cluster.statuses("a", "b", "c", "d")
+    statuses = cluster.statuses("a", "b", "c", "d")
     assert (cluster.folder / "asked").read_text() == '["a", "b", "c"]\n'
-    assert set(found) == {"a", "b", "c", "d"} and found["d"]["state"] == "unknown"
+    assert set(statuses) == {"a", "b", "c", "d"} and statuses["d"]["state"] == "unknown"
 
 
 def test_a_cancel_reaches_the_queue(cluster):
@@ -166,8 +166,8 @@ def test_a_cancel_reaches_the_queue(cluster):
     assert cluster.call("cancel", "r", "ada", "2.5")["state"] == "asked"
     assert (cluster.jobs / "job-0" / "cancelled").read_text() == "2.5"
     cluster.call("adopt", "r")
-    told = cluster.ended(folder)
-    assert (told["ending"], told["cause"]) == ("cancelled", "canceled before it started")
+    ending = cluster.ended(folder)
+    assert (ending["ending"], ending["cause"]) == ("cancelled", "canceled before it started")
     assert cluster.begin("job-0")["claimed"] is False, "a job that the scheduler starts all the same"
     assert not (folder / "log").exists()
 
@@ -178,9 +178,9 @@ def test_a_job_that_vanishes_ends_the_run(cluster):
     cluster.start("r")
     (cluster.jobs / "job-0" / "cancelled").write_text("")
     assert cluster.call("adopt", "r")["state"] == "adopted"
-    told = cluster.ended(folder)
-    assert told["ending"] == "could not start"
-    assert told["cause"] == "the job ended before the run started; removed by the administrator"
+    ending = cluster.ended(folder)
+    assert ending["ending"] == "could not start"
+    assert ending["cause"] == "the job ended before the run started; removed by the administrator"
     assert [event["kind"] for event in cluster.events(folder)] == ["accepted", "finished"], "nothing was prepared"
     assert cluster.begin("job-0")["claimed"] is False
     assert not (folder / "log").exists()
@@ -232,15 +232,15 @@ def test_the_conductor_of_a_sweep_needs_no_scheduler(cluster):
     assert os.listdir(cluster.jobs) == ["job-0"], "the child went through the scheduler"
 
 
-# -- what a supervisor loads -----------------------------------------------------------------------------------
+# -- imports and memory of a supervisor ------------------------------------------------------------------------
 
 
 def test_a_supervisor_does_not_load_typing(cluster):
-    """Its whole life as one process, with a line for each module that is imported in it."""
+    """Python lists the imported modules of the supervisor in its log."""
     folder = cluster.run("r", "print(1)", spoken=True)
-    words = [PYTHON, "-I", "-S", "-X", "importtime", str(cluster.program / "__main__.py"), "supervise"]
+    command = [PYTHON, "-I", "-S", "-X", "importtime", str(cluster.program / "__main__.py"), "supervise"]
     done = subprocess.run(
-        [*words, str(cluster.root), "r", "n1"],
+        [*command, str(cluster.root), "r", "n1"],
         input=b'{"secrets": {}}',
         capture_output=True,
         env={**cluster.env, "PYTHONDONTWRITEBYTECODE": "1"},
@@ -251,18 +251,18 @@ def test_a_supervisor_does_not_load_typing(cluster):
     lines = (done.stderr.decode() + (folder / "supervisor.log").read_text()).splitlines()
     modules = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
     assert {"remote.supervisor", "remote.companions.group", "remote.starters.starter"} <= modules
-    assert not modules & {"typing", "dataclasses", "inspect", "subprocess", "importlib", "remote.sweep"}
+    assert not modules & {"typing", "dataclasses", "inspect", "subprocess", "importlib", "remote.sweep_conductor"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_supervisor_is_little_more_than_an_interpreter(place):
-    """3 MB are its limit: measured, it holds 1.8 MB more than a Python that sleeps."""
+    """A supervisor may take 3 MB more memory than a sleeping Python process. It usually takes 1.8 MB more."""
     sleeping = subprocess.Popen([PYTHON, "-I", "-S", "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
     assert sleeping.stdout is not None and sleeping.stdin is not None
     sleeping.stdout.readline()
     folder = place.run("r", "import time; print('up'); time.sleep(1000)")
     place.start("r")
-    until(lambda: (folder / "effort.jsonl").exists())  # all companions have looked
+    until(lambda: (folder / "effort.jsonl").exists())  # the supervisor has taken its first usage sample
     supervisor = place.event(folder, "accepted")["pid"]
     more = _rss(supervisor) - _rss(sleeping.pid)
     sleeping.communicate()
@@ -282,7 +282,7 @@ STEP = """
 import sys, json
 sys.path.insert(0, sys.argv[1])
 from remote.shared.layout import Root
-from remote.environments.step import prepare_environment
+from remote.environments.environment_step import prepare_environment
 from remote.run_spec import read_spec
 root = Root(sys.argv[2])
 run = root.run(sys.argv[3])
@@ -292,12 +292,14 @@ print(json.dumps([prepare_environment(root, run, read_spec(run), {}, lambda: bui
 
 
 @pytest.mark.parametrize("elsewhere", [True, False], ids=["before the start", "in the supervisor"])
-def test_an_environment_is_built_where_the_step_is_called(cluster, yard, elsewhere):
-    lock = yard.lock([yard.wheel("greet", {"greet.py": "print('hello')\n"})])
-    folder = cluster.run("r", "import greet", starter="detached", lock=lock, python=f"{yard.prefix(lock)}/bin/python")
+def test_an_environment_is_built_where_the_step_is_called(cluster, builder, elsewhere):
+    lock = builder.lock([builder.wheel("greet", {"greet.py": "print('hello')\n"})])
+    folder = cluster.run(
+        "r", "import greet", starter="detached", lock=lock, python=f"{builder.prefix(lock)}/bin/python"
+    )
     if elsewhere:
-        words = [PYTHON, "-I", "-S", "-c", STEP, str(cluster.program.parent), str(cluster.root), "r"]
-        done = subprocess.run(words, capture_output=True, env=cluster.env, check=True)
+        command = [PYTHON, "-I", "-S", "-c", STEP, str(cluster.program.parent), str(cluster.root), "r"]
+        done = subprocess.run(command, capture_output=True, env=cluster.env, check=True)
         assert json.loads(done.stdout) == [None, 1]
     cluster.start("r")
     assert cluster.ended(folder)["ending"] == "succeeded"

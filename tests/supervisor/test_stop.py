@@ -1,4 +1,4 @@
-"""Cancel and time limit: TERM, grace, KILL of the whole tree; a cancelled run that has not started never starts."""
+"""Cancel and time limit: TERM, grace period, KILL of the whole tree. A run canceled before its start never starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print('up')
 while True: time.sleep(1)
 """
-# Daemons that leave the session, the parent and even the mark in the environment behind.
+# Daemons that leave their session and their parent. Half of them also clear their environment.
 DAEMONS = """
 import os, signal, subprocess, sys, time
 def daemon(clean):
@@ -43,13 +43,13 @@ def up(folder):
     until(lambda: (folder / "log").exists() and b"up" in (folder / "log").read_bytes())
 
 
-def test_cancel_is_told_apart_from_an_own_end(place):
+def test_cancel_is_distinguished_from_a_normal_exit(place):
     folder = place.run("r", WAITS)
     place.start("r")
     up(folder)
     assert place.call("cancel", "r", "somebody")["state"] == "asked"
-    told = place.ended(folder)
-    assert told["ending"] == "cancelled"
+    ending = place.ended(folder)
+    assert ending["ending"] == "cancelled"
     assert marked(folder) == []
 
 
@@ -110,32 +110,32 @@ def test_cancel_before_the_start_means_it_never_starts(place, tmp_path):
     folder = place.run("r", f"open({str(tmp_path / 'ran')!r}, 'w')")
     place.call("cancel", "r")
     place.start("r")
-    told = place.ended(folder)
-    assert told["ending"] == "cancelled"
-    assert told["cause"] == "canceled before it started"
+    ending = place.ended(folder)
+    assert ending["ending"] == "cancelled"
+    assert ending["cause"] == "canceled before it started"
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("round", range(10))
 def test_cancel_racing_with_the_start(place, tmp_path, round):
-    """Whoever wins: if the canceller was told first, the script has not run; if not, it is ended."""
+    """If the cancel comes first, the script does not run. Otherwise, the script is stopped."""
     folder = place.run("r", f"open({str(tmp_path / 'ran')!r}, 'w'); import time; time.sleep(1000)")
     thread = threading.Thread(target=place.start, args=("r",))
     thread.start()
     place.call("cancel", "r")
     thread.join()
-    told = place.ended(folder)
-    assert told["ending"] == "cancelled"
+    ending = place.ended(folder)
+    assert ending["ending"] == "cancelled"
     assert marked(folder) == []
-    if told["cause"] == "canceled before it started":
+    if ending["cause"] == "canceled before it started":
         assert not (tmp_path / "ran").exists()
 
 
 def test_time_limit(place):
     folder = place.run("r", WAITS, timeout=0.3)
     place.start("r")
-    told = place.ended(folder)
-    assert told["ending"] == "timeout"
+    ending = place.ended(folder)
+    assert ending["ending"] == "timeout"
     assert place.event(folder, "stopping")["why"] == "timeout"
 
 
@@ -147,7 +147,7 @@ def test_time_limit_of_a_script_that_ignores_term(place):
 
 
 def test_a_foreign_process_with_the_same_number_is_left_alone(place):
-    """Pid reuse: a start time that does not fit means that it is not ours."""
+    """PID reuse: a process with a different start time does not belong to the run."""
     folder = place.run("r", WAITS)
     place.start("r")
     up(folder)
@@ -173,7 +173,7 @@ def test_a_foreign_process_with_the_same_number_is_left_alone(place):
 
 
 def test_a_stopped_supervisor_does_not_hold_up_a_cancel(place):
-    """Nor does a stopped launcher: both are ours, and go on when somebody needs them."""
+    """The launcher is stopped, too. The cancel resumes both processes."""
     folder = place.run("r", WAITS)
     place.start("r")
     up(folder)
@@ -182,8 +182,8 @@ def test_a_stopped_supervisor_does_not_hold_up_a_cancel(place):
         os.kill(pid, signal.SIGSTOP)
         until(lambda pid=pid: state(pid) == "T")
     assert place.call("cancel", "r", "somebody")["state"] == "asked"
-    told = place.ended(folder, 20)
-    assert (told["ending"], told["cause"]) == ("cancelled", "canceled by somebody")
+    ending = place.ended(folder, 20)
+    assert (ending["ending"], ending["cause"]) == ("cancelled", "canceled by somebody")
 
 
 def test_a_supervisor_that_is_stopped_again_and_again_is_replaced(place):
@@ -202,7 +202,7 @@ def test_a_supervisor_that_is_stopped_again_and_again_is_replaced(place):
     thread.start()
     try:
         until(lambda: state(supervisor) == "T")
-        place.call("cancel", "r", "somebody")  # the only contact: the laptop may be gone by now
+        place.call("cancel", "r", "somebody")  # a single request must be enough: the client may be offline afterwards
         assert place.ended(folder)["ending"] == "cancelled"
     finally:
         done.set()

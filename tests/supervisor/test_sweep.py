@@ -1,4 +1,4 @@
-"""The conductor of a sweep as a real process: so many at a time, each once, an end for all, whatever is killed."""
+"""The conductor of a sweep as a real process. After any kill, each child starts and ends at most once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import subprocess
 
 import pytest
 
-from mlworkbench.remote.shared.sweep_children import difference, merged
+from mlworkbench.remote.shared.sweep_children import merge_spec, spec_difference
 from tests.interpreters import oldest_and_newest
 
 from .conftest import PYTHON, alive, end_marked, until
 from .gpu_hosts import GpuHost
 
-# Notes when it is there and when it goes; what it is told to do comes as its first argument.
+# A child that records its start and its end. Its first argument selects the behavior.
 NOTES = """
 import os, sys, time
 place, word, name = {notes!r}, sys.argv[1], os.environ['MLW_RUN_ID']
@@ -34,24 +34,24 @@ note('-')
 
 
 class Sweep:
-    """As a client leaves it: the parent's folder with its spec; the children are in the message of its start."""
+    """A sweep as the client submits it: a folder with the parent's spec, and a start message with the children."""
 
-    def __init__(self, place, tmp_path, words, parallel=1, **more):
+    def __init__(self, place, tmp_path, arguments, parallel=1, **more):
         self.place, self.notes = place, tmp_path / "notes"
-        self.names = [f"c{number:03}" for number in range(len(words))]
-        about = {"children": self.names, "parallel": parallel, "metric": None, "axes": {"word": ",".join(words)}}
+        self.names = [f"c{number:03}" for number in range(len(arguments))]
+        about = {"children": self.names, "parallel": parallel, "metric": None, "axes": {"word": ",".join(arguments)}}
         script = more.pop("script", NOTES.format(notes=str(self.notes)))
         self.folder = place.run("p", script, sweep={**about, **more.pop("about", {})}, name="all", **more)
         spec = json.loads((self.folder / "spec.json").read_text())
-        self.children = [self._child(spec, *one) for one in zip(self.names, words, strict=True)]
-        self.message = {"children": [difference(spec, child) for child in self.children]}
-        assert [merged(spec, change) for change in self.message["children"]] == self.children
+        self.children = [self._child(spec, *pair) for pair in zip(self.names, arguments, strict=True)]
+        self.message = {"children": [spec_difference(spec, child) for child in self.children]}
+        assert [merge_spec(spec, change) for change in self.message["children"]] == self.children
 
-    def _child(self, spec, name, word):
+    def _child(self, spec, name, argument):
         environment = {**spec["environment"], "MLW_RUN_ID": name, "MLW_RUN_FOLDER": str(self.of(name))}
-        commands = [{"step": "run", "argv": [PYTHON, "main.py", word]}]
-        own = {"id": name, "parent": "p", "sweep": None, "name": f"word={word}"}
-        return {**spec, **own, "commands": commands, "environment": environment}
+        commands = [{"step": "run", "argv": [PYTHON, "main.py", argument]}]
+        fields = {"id": name, "parent": "p", "sweep": None, "name": f"word={argument}"}
+        return {**spec, **fields, "commands": commands, "environment": environment}
 
     def of(self, name):
         return self.place.root / "runs" / name
@@ -70,22 +70,22 @@ class Sweep:
         return [self.ending(name) for name in self.names]
 
     def ending(self, name):
-        found = [event["data"] for event in self.place.events(self.of(name)) if event["kind"] == "finished"]
-        assert len(found) == 1, (name, found)
-        return found[0]["ending"]
+        endings = [event["data"] for event in self.place.events(self.of(name)) if event["kind"] == "finished"]
+        assert len(endings) == 1, (name, endings)
+        return endings[0]["ending"]
 
     def must_be_sound(self):
-        """Each at most once, and all of it told once: in the journal of each child, and in the parent's log."""
+        """Check that each child ran at most once and was recorded once, in its own journal and in the parent's log."""
         starts = [name for what, name in self.noted() if what == "+"]
         assert len(starts) == len(set(starts)), starts
-        told = [event for event in self.place.events(self.folder) if event["kind"] == "finished"]
-        assert len(told) == 1
+        finished = [event for event in self.place.events(self.folder) if event["kind"] == "finished"]
+        assert len(finished) == 1
         lines = [line.split() for line in (self.folder / "log").read_text().splitlines()]
-        ended = [(words[0], words[-1]) for words in lines if "/" in words[0]]
+        ended = [(fields[0], fields[-1]) for fields in lines if "/" in fields[0]]
         assert [first for first, _ in ended] == [f"{number + 1}/{len(self.names)}" for number in range(len(self.names))]
         assert sorted(name for _, name in ended) == self.names
         self.endings()
-        return told[0]["data"]
+        return finished[0]["data"]
 
     def most_at_once(self):
         going = most = 0
@@ -95,7 +95,7 @@ class Sweep:
         return most
 
     def running(self, count):
-        """Waits until so many have begun; their names."""
+        """Wait until this number of children have started, and return their names."""
         until(lambda: len([1 for what, _ in self.noted() if what == "+"]) >= count)
         return [name for what, name in self.noted() if what == "+"]
 
@@ -113,8 +113,8 @@ def test_twenty_children_three_at_a_time(place, tmp_path):
     assert sweep.start()["claimed"]
     sweep.running(3)
     sweep.go()
-    told = place.ended(sweep.folder, 120)
-    assert (told["ending"], told["cause"]) == ("succeeded", None)
+    ending = place.ended(sweep.folder, 120)
+    assert (ending["ending"], ending["cause"]) == ("succeeded", None)
     sweep.must_be_sound()
     assert sweep.most_at_once() == 3
     assert set(sweep.endings()) == {"succeeded"}
@@ -126,9 +126,9 @@ def test_twenty_children_three_at_a_time(place, tmp_path):
 def test_some_fail_and_the_others_go_on(place, tmp_path):
     sweep = Sweep(place, tmp_path, ["x", "fail", "x", "fail", "x"])
     sweep.start()
-    told = place.ended(sweep.folder)
-    assert told["ending"] == "failed"
-    assert told["cause"] == "2 of 5 children failed: word=fail (exit 3), word=fail (exit 3)"
+    ending = place.ended(sweep.folder)
+    assert ending["ending"] == "failed"
+    assert ending["cause"] == "2 of 5 children failed: word=fail (exit 3), word=fail (exit 3)"
     assert sweep.endings() == ["succeeded", "failed", "succeeded", "failed", "succeeded"]
     log = (sweep.folder / "log").read_text()
     assert "2/5 word=fail Failed (exit 3) c001\n" in log
@@ -139,14 +139,14 @@ def test_starting_it_twice_is_starting_it_once(place, tmp_path):
     sweep = Sweep(place, tmp_path, ["wait", "x"])
     assert sweep.start(nonce="one")["claimed"]
     assert not sweep.start(nonce="two")["claimed"]
-    assert sweep.start(nonce="one")["claimed"]  # its answer was lost
+    assert sweep.start(nonce="one")["claimed"]  # repeated, as if the first response had been lost
     sweep.go()
     place.ended(sweep.folder)
     sweep.must_be_sound()
 
 
 def test_the_conductor_is_killed_and_the_next_child_that_ends_puts_a_new_one_to_work(place, tmp_path):
-    """Nobody is in contact; and the secrets are not lost."""
+    """No client is involved, and the children of the new conductor still get the secrets."""
     script = NOTES.format(notes=str(tmp_path / "notes")) + "\nprint(os.environ['TOKEN'])\n"
     sweep = Sweep(place, tmp_path, ["x", "wait", "x"], script=script, secrets=["TOKEN"])
     sweep.start(secrets={"TOKEN": "hush"})
@@ -188,7 +188,7 @@ def test_a_killed_supervisor_is_replaced_by_the_conductor(place, tmp_path):
     ["sweep-accepted", "sweep-started", "sweep-finishing", "claiming", "claimed", "placed", "launched", "finished"],
 )
 def test_killed_at_a_stage(place, tmp_path, stage):
-    """Whoever comes there first dies there, conductor or supervisor."""
+    """The failpoint kills the first process that reaches it, a conductor or a supervisor."""
     sweep = Sweep(place, tmp_path, ["x", "x", "x"], parallel=2)
     sweep.start(env={"MLW_FAILPOINT": f"{stage}:kill"})
 
@@ -202,7 +202,7 @@ def test_killed_at_a_stage(place, tmp_path, stage):
     assert set(sweep.endings()) <= {"succeeded", "could not start"}
 
 
-def test_secrets_that_nobody_knows_any_more(place, tmp_path):
+def test_lost_secrets(place, tmp_path):
     sweep = Sweep(place, tmp_path, ["wait", "x", "x"], secrets=["TOKEN"])
     sweep.start(secrets={"TOKEN": "hush"})
     [name] = sweep.running(1)
@@ -210,8 +210,8 @@ def test_secrets_that_nobody_knows_any_more(place, tmp_path):
     kill(place.event(sweep.of(name), "accepted")["pid"])
     place.call("adopt", "p")
     sweep.go()
-    told = place.ended(sweep.folder)
-    assert told["ending"] == "failed"
+    ending = place.ended(sweep.folder)
+    assert ending["ending"] == "failed"
     assert sweep.endings() == ["succeeded", "could not start", "could not start"]
     assert "secrets are lost" in place.ended(sweep.of("c002"))["cause"]
     assert len(sweep.noted()) == 2
@@ -223,15 +223,15 @@ def test_cancel_ends_those_that_run_and_no_other_starts(place, tmp_path):
     sweep.start()
     sweep.running(2)
     place.call("cancel", "p", "ann")
-    told = place.ended(sweep.folder)
-    assert (told["ending"], told["cause"]) == ("cancelled", "canceled by ann")
+    ending = place.ended(sweep.folder)
+    assert (ending["ending"], ending["cause"]) == ("cancelled", "canceled by ann")
     assert sweep.endings() == ["cancelled"] * 6
     assert len(sweep.noted()) == 2
     assert place.ended(sweep.of("c005"))["cause"] == "canceled before it started"
     sweep.must_be_sound()
 
 
-def test_cancel_with_nobody_there(place, tmp_path):
+def test_cancel_without_a_conductor(place, tmp_path):
     sweep = Sweep(place, tmp_path, ["wait"] * 3)
     sweep.start()
     [name] = sweep.running(1)
@@ -248,8 +248,8 @@ def test_cancelled_before_it_was_started(place, tmp_path):
     sweep = Sweep(place, tmp_path, ["x"] * 3)
     place.call("cancel", "p", "ann")
     sweep.start()
-    told = place.ended(sweep.folder)
-    assert (told["ending"], told["cause"]) == ("cancelled", "canceled before it started")
+    ending = place.ended(sweep.folder)
+    assert (ending["ending"], ending["cause"]) == ("cancelled", "canceled before it started")
     assert sweep.endings() == ["cancelled"] * 3
     assert sweep.noted() == []
     sweep.must_be_sound()
@@ -261,15 +261,15 @@ def test_a_child_that_waits_is_cancelled_and_never_starts(place, tmp_path):
     sweep.running(1)
     place.call("cancel", "c001", "ann", message={"spec": sweep.children[1]})
     sweep.go()
-    told = place.ended(sweep.folder)
-    assert (told["ending"], told["cause"]) == ("succeeded", "1 of 3 children was canceled")
+    ending = place.ended(sweep.folder)
+    assert (ending["ending"], ending["cause"]) == ("succeeded", "1 of 3 children was canceled")
     assert sweep.endings() == ["succeeded", "cancelled", "succeeded"]
     assert ("+", "c001") not in sweep.noted()
     sweep.must_be_sound()
 
 
 @pytest.mark.parametrize("said", ["'x'", "sys.argv[1]"])
-def test_one_cause_of_all_is_told(place, tmp_path, said):
+def test_common_cause_is_reported_once(place, tmp_path, said):
     script = f"import sys\nraise ValueError({said})"
     sweep = Sweep(place, tmp_path, ["a", "b"], script=script)
     sweep.start()
@@ -289,16 +289,16 @@ def test_after_a_reboot_the_rest_goes_on(place, tmp_path):
         for path in (folder / "claim" / "owner.json", folder / "gate.json"):
             path.write_text(re.sub(r'"boot_id": "[^"]*"', '"boot_id": "another"', path.read_text()))
     place.call("adopt", "p")
-    told = place.ended(sweep.folder)
-    assert told["ending"] == "failed"
-    assert told["cause"].startswith(
+    ending = place.ended(sweep.folder)
+    assert ending["ending"] == "failed"
+    assert ending["cause"].startswith(
         "1 of 3 children failed: word=wait (target rebooted); cause: the machine was rebooted"
     )
     assert sweep.endings() == ["target rebooted", "succeeded", "succeeded"]
     sweep.must_be_sound()
 
 
-def test_the_last_value_of_the_metric_is_told(place, tmp_path):
+def test_last_value_of_the_metric_is_reported(place, tmp_path):
     lines = [
         '{"n": "loss", "v": 0.75, "t": 5.0, "i": 1}\n',
         '{"n": "loss", "v": 0.5, "t": 6.0, "i": 2}\n',
@@ -315,12 +315,12 @@ def test_the_last_value_of_the_metric_is_told(place, tmp_path):
 
 
 def test_an_environment_that_cannot_be_had_is_tried_once(place, tmp_path):
-    """All children share it."""
+    """All children share the environment, so after the first failure no other child tries to build it."""
     lock = {"kind": "managed", "digest": "0" * 64, "prefix": "/nowhere"}
     sweep = Sweep(place, tmp_path, ["x"] * 4, lock=lock, prepare=False, compute={"name": "here"}, runconfig="local")
     sweep.start()
-    told = place.ended(sweep.folder)
-    assert told["cause"].startswith("4 of 4 children failed: word=x (environment failed)")
+    ending = place.ended(sweep.folder)
+    assert ending["cause"].startswith("4 of 4 children failed: word=x (environment failed)")
     assert sweep.endings() == ["environment failed"] * 4
     assert [(sweep.of(name) / "work").exists() for name in sweep.names] == [True, False, False, False]
     assert [event["kind"] for event in place.events(sweep.folder)] == ["accepted", "finished"]
@@ -344,14 +344,14 @@ def test_a_child_whose_folder_cannot_be_made_is_tried_again(place, tmp_path):
     sweep.must_be_sound()
 
 
-@pytest.mark.parametrize("which", oldest_and_newest((3, 8)), ids=lambda one: ".".join(map(str, one[0])))
+@pytest.mark.parametrize("which", oldest_and_newest((3, 8)), ids=lambda item: ".".join(map(str, item[0])))
 def test_on_old_and_new_pythons(place, tmp_path, which):
     place.python = which[1]
     sweep = Sweep(place, tmp_path, ["x", "wait", "fail", "x", "wait"], parallel=2, about={"metric": "loss"})
     sweep.start()
     sweep.running(2)
     kill(sweep.conductor())
-    assert place.call("adopt", "p")["state"] in ("adopted", "supervised")  # by us, or by a child that has ended
+    assert place.call("adopt", "p")["state"] in ("adopted", "supervised")  # a child may have adopted it
     place.call("cancel", "c004", "ann", message={"spec": sweep.children[4]})
     sweep.go()
     assert place.ended(sweep.folder)["cause"] == "1 of 5 children failed: word=fail (exit 3)"
@@ -374,8 +374,8 @@ def test_what_the_preparation_says_is_seen_where_the_sweep_is_followed(place, tm
     assert place.ended(sweep.folder)["ending"] == "succeeded"
 
 
-def test_a_full_disk_keeps_nobody_from_an_end(place, tmp_path):
-    """One child fills it: it fails, and the others go on as soon as there is room."""
+def test_full_disk_does_not_prevent_endings(place, tmp_path):
+    """One child fills the disk and fails; the others continue as soon as there is space."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root")
     place.root.mkdir()
@@ -390,9 +390,9 @@ def test_a_full_disk_keeps_nobody_from_an_end(place, tmp_path):
         assert "disk" in place.ended(sweep.of("c001"))["cause"]
         until(lambda: "cannot start word=x: the disk that holds" in (sweep.folder / "log").read_text())
         (sweep.of("c001") / "work" / "big").unlink()
-        told = place.ended(sweep.folder)
-        assert told["ending"] == "failed" and told["cause"].endswith("c001 is full"), told
-        assert told["cause"].startswith("1 of 3 children failed: word=fill (exit 1); cause: exit code 1")
+        ending = place.ended(sweep.folder)
+        assert ending["ending"] == "failed" and ending["cause"].endswith("c001 is full"), ending
+        assert ending["cause"].startswith("1 of 3 children failed: word=fill (exit 1); cause: exit code 1")
         assert sweep.endings() == ["succeeded", "failed", "succeeded"]
     finally:
         end_marked(tmp_path)

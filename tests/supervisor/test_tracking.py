@@ -1,4 +1,4 @@
-"""Event files of TensorBoard and lines that a script prints: metrics while it runs, all of them at its end."""
+"""TensorBoard event files and printed metrics: available while the script runs, complete when it ends."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.interpreters import oldest_and_newest
-from tests.unit.test_tensorboard import BEGIN, THEN, scalars
+from tests.unit.remote.tracking.test_tensorboard import BEGIN, THEN, scalars
 
 from .conftest import PYTHON, REMOTE, alive, until
 from .test_death import kill
 
-# As TensorBoard's own writers: a file, records appended to it. Bytes come from the test, the time from the clock.
+# Appends records to an event file, as TensorBoard's writers do.
 WRITER = """
 import os, struct, sys, time
 from crc import masked
@@ -60,7 +60,7 @@ def masked(data):
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 """
 FILES = {"writer.py": WRITER, "crc.py": CRC}
-# Writes 20 points, waits for the file ``more``, writes 20 more.
+# Writes 20 points, waits for the file ``more``, and writes 20 more.
 TRAINS = """
 import os, time
 from writer import Writer
@@ -94,12 +94,12 @@ def go_on(folder: Path) -> None:
 
 
 def at_the_end(place, folder: Path) -> None:
-    """All is there when the end is told: who reads the events last misses nothing."""
+    """Check that all metrics are written before the ending, so that a reader can stop at the last event."""
     assert place.ended(folder)["ending"] == "succeeded"
     assert points(folder) == LOSSES
 
 
-def test_metrics_come_while_the_script_runs_and_are_whole_when_the_end_is_told(place):
+def test_metrics_arrive_during_the_run_and_are_complete_at_the_end(place):
     folder = place.run("r", TRAINS, files=FILES, spoken=True)
     place.start("r")
     until(lambda: len(points(folder)) == 20)
@@ -154,7 +154,7 @@ def test_with_old_and_new_pythons(place, python):
     assert len(points(folder, "spoken")) == 42
 
 
-def test_the_machine_was_rebooted_and_the_metrics_are_told_all_the_same(place):
+def test_metrics_are_reported_after_a_reboot(place):
     folder = place.run("r", TRAINS, files=FILES)
     place.start("r")
     place.event(folder, "started")
@@ -170,7 +170,7 @@ def test_the_machine_was_rebooted_and_the_metrics_are_told_all_the_same(place):
     assert points(folder) == LOSSES[:20]
 
 
-def test_nothing_is_taken_where_nobody_asks(place):
+def test_no_metrics_are_collected_without_a_request(place):
     folder = place.run("r", TRAINS.replace("while not", "while 0 and not"), files=FILES, tracked=False, spoken=True)
     place.start("r")
     assert place.ended(folder)["ending"] == "succeeded"
@@ -202,7 +202,7 @@ def test_event_files_of_the_project_are_none_of_the_run(place):
     ],
 )
 def test_no_script_can_cost_its_own_ending(place, trouble):
-    """Something else is in the place of our file; garbage has the name of an event file."""
+    """The script replaces the metrics file and writes random data to a file with the name of an event file."""
     script = "import os\ntarget = os.path.join(os.environ['MLW_RUN_FOLDER'], 'metrics', 'tensorboard')\n"
     script += trouble + "\nos.mkdir('d')\nopen('d/events.out.tfevents.9', 'wb').write(os.urandom(5000))\n"
     script += "os.mkfifo('d/events.out.tfevents.8')\nos.symlink('/etc/passwd', 'd/events.out.tfevents.7')\n"
@@ -216,7 +216,7 @@ def test_no_script_can_cost_its_own_ending(place, trouble):
 
 
 @pytest.mark.parametrize("where", ["tracked", "tracking-end"])
-def test_a_fault_of_ours_costs_metrics_and_not_the_ending(place, where):
+def test_internal_error_loses_metrics_but_not_the_ending(place, where):
     folder = place.run("r", TRAINS, files=FILES)
     go = subprocess.Popen([PYTHON, "-c", GO, folder / "work"])
     place.start("r", env={"MLW_FAILPOINT": f"{where}:exc"})
@@ -250,10 +250,10 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from remote.shared.layout import RunFolder
 from remote.supervisor import Supervisor
-from remote.companions.tracking import Tracking
+from remote.companions.tracking_monitor import TrackingMonitor
 run = RunFolder(sys.argv[2])
 os.makedirs(run.work)
-tracking = Tracking(run, {})
+tracking = TrackingMonitor(run, {})
 tracking.tick({"time": 0.0})
 tracking.end({"time": 0.0})
 print([name for name in sys.modules if name.startswith("remote.tracking.")])
@@ -261,15 +261,15 @@ print([name for name in sys.modules if name.startswith("remote.tracking.")])
 
 
 def test_a_run_without_such_files_loads_nothing_for_them(tmp_path):
-    """Supervisors wait for days, and there are many."""
+    """The supervisor loads only the module that searches for event files, so that it stays small."""
     done = subprocess.run([PYTHON, "-I", "-S", "-c", QUIET, REMOTE.parent, tmp_path / "run"], capture_output=True)
-    assert done.stdout.decode().strip() == "['remote.tracking.search']", done.stderr.decode()
+    assert done.stdout.decode().strip() == "['remote.tracking.tensorboard_search']", done.stderr.decode()
 
 
-def test_in_a_container(spot):
-    folder = spot.run("r", TRAINS, files=FILES, spoken=True)
-    spot.start("r")
+def test_in_a_container(target):
+    folder = target.run("r", TRAINS, files=FILES, spoken=True)
+    target.start("r")
     until(lambda: len(points(folder)) == 20 and ("accuracy", 19) in points(folder, "spoken"))
     go_on(folder)
-    at_the_end(spot, folder)
+    at_the_end(target, folder)
     assert len(points(folder, "spoken")) == 42

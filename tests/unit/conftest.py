@@ -1,36 +1,36 @@
-"""What the tests of the in-run library share."""
+"""Fixtures of the unit tests: the in-run library, script runners, and a reset of the error format."""
 
 import shutil
 import sys
 
 import pytest
 
-from .inrun import ENDS, INRUN, Place, names_of
+from .remote.inrun.run_process import INRUN, OLDEST_AND_NEWEST, ScriptRunner, version_names
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    """A copy, as on a target: the tests leave no bytecode in the source tree."""
+    """A copy of the in-run library, so that tests leave no bytecode in the source tree."""
     copy = tmp_path_factory.mktemp("lib") / "inrun"
     shutil.copytree(INRUN, copy, ignore=shutil.ignore_patterns("__pycache__"))
     return copy
 
 
-@pytest.fixture(params=ENDS, ids=names_of(ENDS))
-def place(request, library, tmp_path):
-    """In the oldest and in the newest Python, where a test is not marked EVERY_PYTHON."""
-    return Place(*request.param, library, tmp_path)
+@pytest.fixture(params=OLDEST_AND_NEWEST, ids=version_names(OLDEST_AND_NEWEST))
+def runner(request, library, tmp_path):
+    """A script runner with the oldest and with the newest Python, or with all for tests marked EVERY_PYTHON."""
+    return ScriptRunner(*request.param, library, tmp_path)
 
 
 @pytest.fixture
-def here(library, tmp_path):
-    """For what does not depend on the version."""
-    return Place(sys.version_info[:2], sys.executable, library, tmp_path)
+def current_runner(library, tmp_path):
+    """A script runner with the current Python, for tests that do not depend on the version."""
+    return ScriptRunner(sys.version_info[:2], sys.executable, library, tmp_path)
 
 
 @pytest.fixture(autouse=True)
 def _errors_as_text():
-    """A command that a test calls in this process must not choose the form of errors for the next test."""
+    """Reset the error format: a test that calls a command in this process must not affect the next test."""
     yield
     render = sys.modules.get("mlworkbench.cli.render")
     if render is not None:

@@ -1,4 +1,4 @@
-"""What is in the wheel and in the sdist, and what is not."""
+"""The content of the wheel and of the sdist."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def metadata(wheel: dict[str, bytes]) -> Message:
 
 
 def sources() -> set[str]:
-    """Every file of the package that is not a by-product."""
+    """Return all files of the package except bytecode."""
     files = {path for path in SOURCE.rglob("*") if path.is_file()}
     return {path.relative_to(SOURCE).as_posix() for path in files if "__pycache__" not in path.parts}
 
 
-def own(names: set[str]) -> set[str]:
-    """Without what a wheel has beside the package."""
+def package_files(names: set[str]) -> set[str]:
+    """Return the names of the package's files, without the metadata of the wheel."""
     return {name for name in names if not re.match(r"mlworkbench-[^/]+\.dist-info/", name)}
 
 
 def test_the_wheel_is_the_package_and_nothing_else(wheel):
-    assert own(set(wheel)) == sources()
-    assert {name: data for name, data in wheel.items() if own({name})} == {
-        name: (SOURCE / name).read_bytes() for name in own(set(wheel))
+    assert package_files(set(wheel)) == sources()
+    assert {name: data for name, data in wheel.items() if package_files({name})} == {
+        name: (SOURCE / name).read_bytes() for name in package_files(set(wheel))
     }
 
 
@@ -65,9 +65,9 @@ def test_what_is_no_code_is_in_the_wheel(wheel):
         "samples/default/sample.json",
         "remote/__main__.py",
         "remote/inrun/mlworkbench_inrun-1.dist-info/entry_points.txt",
-        "cli/words.json",
+        "cli/completion_data.json",
         "ui/static/mlw.css",
-        "ui/parts/chart.js",
+        "ui/components/chart.js",
         "ui/bash.rc",
     ):
         assert f"mlworkbench/{name}" in wheel, name

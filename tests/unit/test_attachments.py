@@ -1,4 +1,4 @@
-"""Which attachment a .compute file means."""
+"""Which attachment belongs to a .compute file."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def test_another_way_is_another_machine(attachments):
 
 
 def test_each_way_has_its_own_entry_in_the_keyring(attachments):
-    """One without a jump host keeps the name that older versions used."""
+    """Without a jump host, the entry's name is the same as in older versions."""
     names = [attachments.add("10.0.0.7", jump=jump).keyring_name for jump in (None, "gate", "other")]
     assert names == ["ssh:ada@10.0.0.7:22", "ssh:ada@10.0.0.7:22 through gate", "ssh:ada@10.0.0.7:22 through other"]

@@ -1,4 +1,4 @@
-"""Consents without a machine: which mounts and networks they cover, which of them exclude each other."""
+"""Consents: which mounts and networks they cover, and which consents exclude each other."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from dataclasses import replace
 import pytest
 
 from mlworkbench.attachments import Attachments
-from mlworkbench.consents import (
+from mlworkbench.container_consents import (
     MOUNT,
     Consent,
     asked_consents,
     conflict,
     merge,
     mount_consent,
+    mount_refusal,
     network_consent,
-    refusal,
     resolved_prefixes,
 )
 from mlworkbench.errors import ConfigError, HostError, UsageError
 from mlworkbench.model import Compute
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote.mounts import Refused, make, resolve, survey, translate
-from mlworkbench.targets.consent import ask_places, refuse_unallowed, with_consents
-from mlworkbench.targets.container import mounts
-from mlworkbench.targets.ground import Ground
+from mlworkbench.remote.bind_mounts import MountRefused, make_folder, resolve, resolve_mounts, translate
+from mlworkbench.targets.consent_check import ask_places, refuse_unallowed, with_consents
+from mlworkbench.targets.container_plan import mounts
+from mlworkbench.targets.target_facts import TargetFacts
 
 OWN = ("/home/ada/.mlw", "/home/ada/.mlw/share", "/big/share", "/home/ada/.azureml/share")
 
 
 def allowed(*texts: str) -> list[Consent]:
-    """``/a``, ``/a:ro``, or ``/a=/where/it/leads``."""
+    """Create consents from ``/a``, ``/a:ro``, or ``/a=/resolved/path``."""
     made = []
     for text in texts:
         path, _, real = text.partition("=")
@@ -69,13 +69,13 @@ def allowed(*texts: str) -> list[Consent]:
     ],
 )
 def test_which_mounts_are_covered(source, mode, consents, says):
-    found = refusal(source, mode, allowed(*consents), OWN)
+    found = mount_refusal(source, mode, allowed(*consents), OWN)
     assert (found is None) == (says is None)
     assert says is None or says in found.message
 
 
 def test_a_mount_whose_place_nobody_has_resolved_is_not_covered():
-    assert "cannot resolve" in refusal("/data", "rw", [mount_consent("/data")], OWN).message
+    assert "cannot resolve" in mount_refusal("/data", "rw", [mount_consent("/data")], OWN).message
 
 
 @pytest.mark.parametrize(
@@ -140,98 +140,98 @@ def test_an_attachment_of_an_older_version(tmp_path):
     assert [(one.kind, one.text) for one in again.allowed] == [("mount", "/data"), ("network", "host")]
 
 
-# -- what a project wants ----------------------------------------------------------------------------------------
+# -- requests of a project ---------------------------------------------------------------------------------------
 
 
-class Here:
-    """A machine whose agent is the real one."""
+class DirectHost:
+    """A host that calls the agent's function for mounts directly."""
 
-    identity, distant = "local", False
+    identity, is_remote = "local", False
 
     def __init__(self, root):
         self.root = root
 
-    def ask(self, request, body=b"", patience=60.0):
-        return survey(self.root.path, str(self.home), request["paths"])
+    def ask(self, request, body=b"", timeout=60.0):
+        return resolve_mounts(self.root.path, str(self.home), request["paths"])
 
 
 @pytest.fixture
-def here(tmp_path):
-    host = Here(UserPaths(tmp_path / "data").root)
+def direct_host(tmp_path):
+    host = DirectHost(UserPaths(tmp_path / "data").root)
     host.home = tmp_path / "home"
     host.home.mkdir()
     return host
 
 
-def want(host, *asked: Consent, share: str | None = None, **keys):
+def check_consents(host, *asked: Consent, share: str | None = None, **keys):
     compute = Compute("box", "docker", native_shared_directory=share, **keys)
     base = share or os.path.join(host.root.path, "share")
-    places = survey(host.root.path, str(host.home), [])["places"]
-    ground = with_consents(host, Ground(str(host.home), base, places=places), asked)
-    refuse_unallowed(compute, ground, os.path.join(base, "demo-1", ""), host)
+    places = resolve_mounts(host.root.path, str(host.home), [])["places"]
+    facts = with_consents(host, TargetFacts(str(host.home), base, places=places), asked)
+    refuse_unallowed(compute, facts, os.path.join(base, "demo-1", ""), host)
 
 
 @pytest.mark.parametrize(
     "network", ["host", "container:x", "ns:/proc/1/ns/net", "mine", "name=host", "Bridge", "slirp4netns"]
 )
-def test_networks_need_consent(here, network):
+def test_networks_need_consent(direct_host, network):
     with pytest.raises(ConfigError, match="network") as refused:
-        want(here, network=network)
+        check_consents(direct_host, network=network)
     assert "--allow-network" in refused.value.hint
-    want(here, network_consent(network), network=network)
+    check_consents(direct_host, network_consent(network), network=network)
     with pytest.raises(ConfigError, match="network"):
-        want(here, network_consent("other"), network=network)
+        check_consents(direct_host, network_consent("other"), network=network)
 
 
 @pytest.mark.parametrize("network", [None, "bridge", "none", "default"])
-def test_networks_of_the_containers_own_need_none(here, network):
-    want(here, network=network)
+def test_networks_of_the_containers_own_need_none(direct_host, network):
+    check_consents(direct_host, network=network)
 
 
 @pytest.mark.parametrize("path", ["relative", "/a\x1b[2J", 7, None])
-def test_a_machine_cannot_name_what_is_no_path(here, path):
-    here.ask = lambda request: {"ok": True, "places": {"/home/ada/.mlw": path}, "paths": {}}
+def test_a_machine_cannot_name_what_is_no_path(direct_host, path):
+    direct_host.ask = lambda request: {"ok": True, "places": {"/home/ada/.mlw": path}, "paths": {}}
     with pytest.raises(HostError, match="unsupported name") as refused:
-        ask_places(here)
+        ask_places(direct_host)
     assert refused.value.message.isprintable()
 
 
 @pytest.mark.parametrize("answer", [{}, {"ok": True}, {"ok": True, "places": [], "paths": {}}, {"ok": False}])
-def test_an_answer_that_is_none(here, answer):
-    here.ask = lambda request: answer
+def test_an_answer_that_is_none(direct_host, answer):
+    direct_host.ask = lambda request: answer
     with pytest.raises(HostError, match="cannot resolve folder paths|malformed reply"):
-        ask_places(here)
+        ask_places(direct_host)
 
 
-def test_only_the_exact_standard_folders_go_without_consent(here):
-    standard = str(here.home / ".azureml" / "share")
-    want(here, share=standard)
-    want(here, share=os.path.join(here.root.path, "share"))
-    for base in (str(here.home / ".azureml"), str(here.home / ".mlw" / "share"), "/data/share"):
+def test_only_the_exact_standard_folders_go_without_consent(direct_host):
+    standard = str(direct_host.home / ".azureml" / "share")
+    check_consents(direct_host, share=standard)
+    check_consents(direct_host, share=os.path.join(direct_host.root.path, "share"))
+    for base in (str(direct_host.home / ".azureml"), str(direct_host.home / ".mlw" / "share"), "/data/share"):
         with pytest.raises(ConfigError, match="not allowed") as refused:
-            want(here, share=base)
+            check_consents(direct_host, share=base)
         assert f"--allow-mount {base}/demo-1" in refused.value.hint
-    for base in (f"{standard}/demo-1/x", os.path.join(here.root.path, "homes"), here.root.path):
+    for base in (f"{standard}/demo-1/x", os.path.join(direct_host.root.path, "homes"), direct_host.root.path):
         with pytest.raises(ConfigError, match="where containers can write"):
-            want(here, share=base)
-    want(here, *asked_consents(["/data/share/demo-1"], []), share="/data/share")
+            check_consents(direct_host, share=base)
+    check_consents(direct_host, *asked_consents(["/data/share/demo-1"], []), share="/data/share")
     with pytest.raises(ConfigError, match="only that folder itself"):
-        want(here, *asked_consents(["/data/share"], []), share="/data/share")
+        check_consents(direct_host, *asked_consents(["/data/share"], []), share="/data/share")
 
 
-def test_links_are_looked_at_before_anything_starts(here, tmp_path):
+def test_links_are_looked_at_before_anything_starts(direct_host, tmp_path):
     data = tmp_path / "set"
     data.mkdir()
-    (data / "exit").symlink_to(here.home)
+    (data / "exit").symlink_to(direct_host.home)
     consents = asked_consents([f"{data}:ro"], [])
-    want(here, *consents, mounts=(f"{data}:/d:ro",))
+    check_consents(direct_host, *consents, mounts=(f"{data}:/d:ro",))
     with pytest.raises(ConfigError, match="is a link"):
-        want(here, *consents, mounts=(f"{data}/exit:/d:ro",))
+        check_consents(direct_host, *consents, mounts=(f"{data}/exit:/d:ro",))
     with pytest.raises(UsageError, match="is a link to"):
-        want(here, *asked_consents([f"{data}/exit"], []), mounts=(f"{data}/exit:/d",))
+        check_consents(direct_host, *asked_consents([f"{data}/exit"], []), mounts=(f"{data}/exit:/d",))
 
 
-# -- where paths lead --------------------------------------------------------------------------------------------
+# -- path resolution ---------------------------------------------------------------------------------------------
 
 
 def test_a_standard_folder_may_be_behind_the_users_links(tmp_path):
@@ -239,7 +239,7 @@ def test_a_standard_folder_may_be_behind_the_users_links(tmp_path):
     (tmp_path / "root").symlink_to(tmp_path / "disk")
     (tmp_path / "disk" / "share").symlink_to("/elsewhere/share")
     root = str(tmp_path / "root")
-    places = survey(root, str(tmp_path), [])["places"]
+    places = resolve_mounts(root, str(tmp_path), [])["places"]
     assert places[root] == str(tmp_path / "disk")
     assert places[f"{root}/share"] == "/elsewhere/share"
     assert places[f"{root}/homes"] == str(tmp_path / "disk" / "homes")
@@ -250,24 +250,24 @@ def test_links_of_the_administrator_are_followed_and_no_others(tmp_path, monkeyp
     (tmp_path / "real" / "x").mkdir(parents=True)
     link = tmp_path / "link"
     link.symlink_to("real/../real")
-    with pytest.raises(Refused, match="is a link to real/../real"):
+    with pytest.raises(MountRefused, match="is a link to real/../real"):
         resolve(str(link / "x"))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert resolve(str(link / "x")) == str(tmp_path / "real" / "x")
     assert resolve(str(link / "no" / "such")) == str(tmp_path / "real" / "no" / "such")
     os.chown(link, 1000, 1000, follow_symlinks=False)
-    with pytest.raises(Refused, match="is a link"):
+    with pytest.raises(MountRefused, match="is a link"):
         resolve(str(link / "x"))
     loop = tmp_path / "loop"
     loop.symlink_to("loop")
-    with pytest.raises(Refused, match="is a link"):
+    with pytest.raises(MountRefused, match="is a link"):
         resolve(str(loop))
 
 
 def test_folders_are_made_through_no_link(tmp_path):
-    make(str(tmp_path / "a" / "b"))
+    make_folder(str(tmp_path / "a" / "b"))
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
     (tmp_path / "out").symlink_to(tmp_path / "a")
-    with pytest.raises(Refused, match="is a link"):
-        make(str(tmp_path / "out" / "c"))
+    with pytest.raises(MountRefused, match="is a link"):
+        make_folder(str(tmp_path / "out" / "c"))
     assert not (tmp_path / "a" / "c").exists()

@@ -1,4 +1,4 @@
-"""How mlw ends: at once where py-rattler was at work, whose threads could crash an interpreter that winds up."""
+"""mlw exits without cleanup if py-rattler was used, whose threads could crash the interpreter at exit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import atexit, sys, types
 if sys.argv[1] == "solved":
     sys.modules["rattler"] = types.ModuleType("rattler")
 atexit.register(print, "wound up")
-from mlworkbench.cli.main import _leave
+from mlworkbench.cli.main import _exit
 print("said", end="")
-_leave(78)
+_exit(78)
 """
 
 

@@ -1,4 +1,4 @@
-"""Outputs from a hostile machine: what comes home is bounded by what the run's list of outputs declared."""
+"""Outputs from a hostile machine: downloads never exceed the sizes in the run's list of outputs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 
 from mlworkbench.errors import HistoryError, HostError
-from mlworkbench.fetch import bring_outputs
+from mlworkbench.fetch_outputs import download_outputs
 from mlworkbench.model import Compute, Run, Status
 from mlworkbench.remote.shared.layout import Root, RunFolder
-from mlworkbench.runfiles import room
-from mlworkbench.runfiles.mirror import Mirror
-from tests.unit.test_fold import SPEC
+from mlworkbench.runfiles import disk_limit
+from mlworkbench.runfiles.local_copy import LocalCopy
+from tests.unit.history.test_fold import SPEC
 
 MB = 1 << 20
 
 
 class Machine:
-    """Another machine that answers what the test says, whatever was asked."""
+    """A remote machine that sends the data of the test, whatever the client requests."""
 
-    distant = True
+    is_remote = True
     identity = "eve@far:22"
 
     def __init__(self, manifest: bytes, sent: Any = (), files: dict[str, bytes] | None = None) -> None:
@@ -64,7 +64,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def bring(run: Run, machine: Any, folder: RunFolder) -> Any:
-    return bring_outputs(run, machine, folder, lambda done, total: None)
+    return download_outputs(run, machine, folder, lambda done, total: None)
 
 
 def stored(folder: RunFolder) -> int:
@@ -83,7 +83,7 @@ def test_no_more_bytes_are_stored_than_declared(folder, kind):
 def test_a_part_that_was_begun_counts(folder):
     data = bytes(range(256)) * 40
     cut = Machine(listed(entry("model.bin", data)), [(0, data[:1000])])
-    bring(ended(), cut, folder)  # what came was wrong; what is left of it must not be added to
+    bring(ended(), cut, folder)  # the transfer was incomplete, and its partial file counts toward the size
     machine = Machine(listed(entry("model.bin", data)), [(0, data), (0, data)])
     with pytest.raises(HostError, match="sent more of"):
         bring(ended(), machine, folder)
@@ -161,23 +161,23 @@ def test_names_that_no_disk_takes_are_refused_one_by_one(folder, name):
 
 
 def test_a_target_does_not_fill_the_disk(folder, monkeypatch):
-    monkeypatch.setattr(room, "free_bytes", lambda path: 50 * MB)
-    monkeypatch.setattr(room, "reserve", lambda path: 20 * MB)
+    monkeypatch.setattr(disk_limit, "free_bytes", lambda path: 50 * MB)
+    monkeypatch.setattr(disk_limit, "reserve", lambda path: 20 * MB)
     machine = Machine(listed(entry("a", b"1", size=40 * MB)), [(0, bytes(MB))])
     with pytest.raises(HistoryError, match=r"needs 41\.9 MB"):
         bring(ended(), machine, folder)
     assert machine.asked == []
     with pytest.raises(HistoryError, match="disk"):
-        Mirror(folder).write("log", 0, bytes(31 * MB))
+        LocalCopy(folder).write("log", 0, bytes(31 * MB))
 
 
 def test_mirrored_files_have_limits(folder, monkeypatch):
-    monkeypatch.setattr("mlworkbench.remote.shared.metric_files.MOST_FILES", 2)
-    mirror = Mirror(folder)
+    monkeypatch.setattr("mlworkbench.remote.shared.metric_files.MAX_FILES", 2)
+    mirror = LocalCopy(folder)
     with pytest.raises(HostError, match="events.jsonl"):
         mirror.write("events.jsonl", 2**30, b"x")
     for number in range(4):
         mirror.write(f"metrics/1-{number}", 0, b"x")
     mirror.write("metrics/1-0", 1, b"x")
     with pytest.raises(HostError, match="metric files"):
-        Mirror(folder).write("metrics/1-4", 0, b"x")
+        LocalCopy(folder).write("metrics/1-4", 0, b"x")

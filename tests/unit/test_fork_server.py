@@ -1,4 +1,4 @@
-"""A forked command is to its user what the installed program is."""
+"""A forked command behaves like the installed program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target names runs in the specs that it offers: it is not believed about runs that are not its own."""
+"""Import of runs from a target. Forged specs can name any run, but have no effect on runs that belong to others."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from mlworkbench import import_runs as importing
-from mlworkbench.export.material import with_children
-from mlworkbench.history.children import children_of_sweep
+from mlworkbench.export.run_data import with_children
+from mlworkbench.history.child_runs import children_of_sweep
 from mlworkbench.history.store import History
-from mlworkbench.hosts.local import LocalHost
-from mlworkbench.hosts.survey import Survey
-from mlworkbench.import_runs import Here, import_runs
+from mlworkbench.hosts.local_host import LocalHost
+from mlworkbench.hosts.root_survey import Survey
+from mlworkbench.import_runs import Destination, import_runs
 from mlworkbench.model import Compute, RunSpec, Status
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.shared.endings import TARGET_LOST
@@ -26,8 +26,8 @@ from mlworkbench.remote.shared.layout import Root
 from mlworkbench.runs.frontend import Frontend
 from mlworkbench.runs.results import SweepChildren
 from mlworkbench.targets.target import Target
-from tests.unit.test_fold import SPEC
-from tests.unit.test_purge import OTHER, there
+from tests.unit.attach.test_purge_plan import OTHER, target_run
+from tests.unit.history.test_fold import SPEC
 
 GOOD, EVIL = Compute("good", "remote", "good.example", "ada"), Compute("evil", "remote", "evil.example", "ada")
 
@@ -37,13 +37,13 @@ def sweep_of(*children: str) -> dict[str, Any]:
     return {**made, "children": list(children)}
 
 
-def own(name: str, compute: Compute = GOOD, **changes: Any) -> RunSpec:
+def own_spec(name: str, compute: Compute = GOOD, **changes: Any) -> RunSpec:
     return replace(SPEC, id=name, key=name, compute=compute, **changes)
 
 
-def taken_in(name: str, compute: Compute = EVIL, **changes: Any) -> RunSpec:
-    """As an import of an earlier version recorded it."""
-    return own(name, compute, client=OTHER, origin="eve@laptop", **changes)
+def imported_spec(name: str, compute: Compute = EVIL, **changes: Any) -> RunSpec:
+    """Create a spec as earlier versions recorded it during an import."""
+    return own_spec(name, compute, client=OTHER, origin="eve@laptop", **changes)
 
 
 @pytest.fixture
@@ -54,12 +54,12 @@ def history(tmp_path: Path):
     made.close()
 
 
-class Evil(LocalHost):
-    """A machine whose disk says what it wants."""
+class ForgedHost(LocalHost):
+    """A machine with forged files on its disk."""
 
-    identity, distant = "ada@evil.example", True
+    identity, is_remote = "ada@evil.example", True
 
-    def ask(self, request: Any, body: bytes = b"", patience: float = 0.0) -> dict[str, Any]:
+    def ask(self, request: Any, body: bytes = b"", timeout: float = 0.0) -> dict[str, Any]:
         return {"ok": True}
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Evil(LocalHost):
 
 
 def evil_target(folder: Path, *specs: RunSpec) -> Target:
-    """Each run has ended there, with a log."""
+    """Create a hostile target on which each of these runs has ended and has a forged log."""
     root = Root(str(folder))
     for spec in specs:
         run = root.run(spec.id)
@@ -80,26 +80,26 @@ def evil_target(folder: Path, *specs: RunSpec) -> Target:
         told = [("accepted", {"protocol": 1}), ("started", {"pid": 1, "time": 1.0}), ("finished", ended)]
         lines = [{"w": "sup", "seq": n, "t": 1.0, "kind": kind, "data": data} for n, (kind, data) in enumerate(told, 1)]
         Path(run.events).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return Target(Evil(root, {}))
+    return Target(ForgedHost(root, {}))
 
 
 def test_an_import_names_only_runs_of_its_own_target(history, tmp_path, monkeypatch):
-    history.add(own("mine-1"))
-    history.add(own("mine-2", EVIL))
-    history.add(own("my-sweep", sweep=sweep_of("mine-1")))
-    history.add(taken_in("others-1", GOOD))
-    history.add(taken_in("theirs-1"))
+    history.add(own_spec("mine-1"))
+    history.add(own_spec("mine-2", EVIL))
+    history.add(own_spec("my-sweep", sweep=sweep_of("mine-1")))
+    history.add(imported_spec("others-1", GOOD))
+    history.add(imported_spec("theirs-1"))
     named = ("mine-1", "mine-2", "others-1", "theirs-1", "theirs-2", "mine-1.inner")
     offered = [
-        own("evil-sweep", EVIL, client=OTHER, sweep=sweep_of(*named)),
-        own("theirs-2", EVIL, client=OTHER, parent="evil-sweep"),
-        own("evil-child", EVIL, client=OTHER, parent="my-sweep"),
+        own_spec("evil-sweep", EVIL, client=OTHER, sweep=sweep_of(*named)),
+        own_spec("theirs-2", EVIL, client=OTHER, parent="evil-sweep"),
+        own_spec("evil-child", EVIL, client=OTHER, parent="my-sweep"),
     ]
     target = evil_target(tmp_path / "evil", *offered)
-    survey = Survey(1.0, tuple(there(one.id) for one in offered), ())
+    survey = Survey(1.0, tuple(target_run(one.id) for one in offered), ())
     monkeypatch.setattr(importing, "open_target", lambda *_: target)
-    monkeypatch.setattr(importing, "ask_survey", lambda *_, **__: survey)
-    done = import_runs(history, Here(EVIL, "p", "/here"), lambda *_: None)
+    monkeypatch.setattr(importing, "fetch_survey", lambda *_, **__: survey)
+    done = import_runs(history, Destination(EVIL, "p", "/here"), lambda *_: None)
     assert [(one.problem, one.new) for one in done] == [(None, True)] * 3
     assert history.get("evil-sweep").spec.sweep == sweep_of("theirs-1", "theirs-2")
     assert history.get("theirs-2").spec.parent == "evil-sweep"
@@ -107,13 +107,13 @@ def test_an_import_names_only_runs_of_its_own_target(history, tmp_path, monkeypa
 
 
 def test_the_machine_of_a_sweep_is_not_asked_about_runs_of_others(history, tmp_path):
-    """Also where the run was submitted after the sweep was taken in."""
+    """Even runs that were submitted after the import of the sweep are not fetched from its machine."""
     names = ("mine-1", "mine-2", "others-1", "theirs-1")
-    history.add(taken_in("evil-sweep", sweep=sweep_of(*names)))
-    history.add(own("mine-1"))
-    history.add(own("mine-2", EVIL))
-    history.add(taken_in("others-1", GOOD))
-    history.add(taken_in("theirs-1", parent="evil-sweep"))
+    history.add(imported_spec("evil-sweep", sweep=sweep_of(*names)))
+    history.add(own_spec("mine-1"))
+    history.add(own_spec("mine-2", EVIL))
+    history.add(imported_spec("others-1", GOOD))
+    history.add(imported_spec("theirs-1", parent="evil-sweep"))
     sweep = history.get("evil-sweep").spec
     target = evil_target(tmp_path / "evil", *(history.get(name).spec for name in names))
     children = SweepChildren(history, sweep, target, Frontend())
@@ -132,9 +132,9 @@ def mlw(history: History, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_giving_up_a_sweep_gives_up_no_run_of_another_machine(history):
-    history.add(own("mine-1"))
-    history.add(taken_in("theirs-1", parent="evil-sweep"))
-    history.add(taken_in("evil-sweep", sweep=sweep_of("mine-1", "theirs-1")))
+    history.add(own_spec("mine-1"))
+    history.add(imported_spec("theirs-1", parent="evil-sweep"))
+    history.add(imported_spec("evil-sweep", sweep=sweep_of("mine-1", "theirs-1")))
     done = mlw(history, "cancel", "--forget", "evil-sweep")
     assert done.returncode == 0, done
     assert history.get("mine-1").ending is None
@@ -142,11 +142,11 @@ def test_giving_up_a_sweep_gives_up_no_run_of_another_machine(history):
 
 
 def test_a_run_of_another_machine_joins_no_sweep(history):
-    mine = own("my-sweep", sweep=sweep_of("my-1"))
-    history.add(mine, [own("my-1", parent="my-sweep")])
-    history.add(taken_in("evil-child", parent="my-sweep"))
+    mine = own_spec("my-sweep", sweep=sweep_of("my-1"))
+    history.add(mine, [own_spec("my-1", parent="my-sweep")])
+    history.add(imported_spec("evil-child", parent="my-sweep"))
     for name in ("my-sweep", "my-1", "evil-child"):
-        history.note(name, lambda run: replace(run, status=Status.COMPLETED, metrics={"acc": 1.0}))
+        history.update(name, lambda run: replace(run, status=Status.COMPLETED, metrics={"acc": 1.0}))
     assert [one.id for one in with_children(history, [history.get("my-sweep")])] == ["my-sweep", "my-1"]
     shown = mlw(history, "show", "my-sweep")
     assert "Children (1)" in shown.stdout and "evil-child" not in shown.stdout, shown

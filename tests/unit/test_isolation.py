@@ -1,4 +1,4 @@
-"""Modules and programs of mlw come from where it is installed, whatever lies in the current folder."""
+"""mlw loads modules and programs from its installation, whatever the current folder contains."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from mlworkbench import isolation
-from mlworkbench.config.place import find_root
+from mlworkbench.config.project_files import find_root
 from mlworkbench.isolation import drop_relative_folders, module_path, own_command, own_environment
-from mlworkbench.remote.shared.programs import in_project, safe_path, which
-from mlworkbench.ui.errands import Errands
+from mlworkbench.remote.shared.program_lookup import is_in_project, safe_path, which
+from mlworkbench.ui.operation_runner import OperationRunner
 from mlworkbench.version import __version__
 
 POINTS = "[mlworkbench.targets]\nlocal = evil:local\nevil = evil:local\n"
@@ -23,7 +23,7 @@ POINTS = "[mlworkbench.targets]\nlocal = evil:local\nevil = evil:local\n"
 
 @pytest.fixture
 def project(tmp_path):
-    """One with a trap for every module of the standard library, for ours, and for those that Python looks for."""
+    """A project with a trap for every module of the standard library and others that Python or mlw import."""
     root = tmp_path / "project"
     (root / "aml_config").mkdir(parents=True)
     (root / "aml_config" / "project.json").write_text('{"Id": "1c4a6a3c-5e3a-4a8e-9f6b-0f8f3e0f9d11", "Name": "p"}')
@@ -37,7 +37,7 @@ def project(tmp_path):
     return root
 
 
-def fired(project: Path) -> list[str]:
+def executed_files(project: Path) -> list[str]:
     return sorted(path.name for path in project.parent.glob("fired-*"))
 
 
@@ -53,25 +53,25 @@ def test_mlw_starts_itself_without_anything_of_the_current_folder(project, tmp_p
     given = {name: value.replace("PROJECT", str(project)) for name, value in more.items()}
     environ = own_environment(environment(MLW_HOME=str(tmp_path / "store"), **given), str(project))
     done = subprocess.run(own_command(["project", "show", "-o", "json"]), cwd=project, env=environ, capture_output=True)
-    assert fired(project) == [] and done.returncode == 0, done
+    assert executed_files(project) == [] and done.returncode == 0, done
     assert json.loads(done.stdout)["folder"] == str(project)
 
 
 def test_so_does_what_the_browser_sets_off(project, monkeypatch):
     for name, value in CARELESS.items():
         monkeypatch.setenv(name, value)
-    assert asyncio.run(Errands().do("--version", cwd=project)) == f"mlw, version {__version__}"
-    assert fired(project) == []
+    assert asyncio.run(OperationRunner().run("--version", cwd=project)) == f"mlw, version {__version__}"
+    assert executed_files(project) == []
 
 
 @pytest.mark.parametrize("way", ["-m", "-c", "file"])
 def test_neither_plugins_nor_pynvml_come_from_the_current_folder(project, tmp_path, way):
-    """However Python was started: by ``-m`` and a path of the user it has the whole path of the folder."""
-    code = "from mlworkbench import registry\nfrom mlworkbench.hosts import library\nimport json\n"
-    code += "print(json.dumps([registry.known('targets'), library.files()['vendor/pynvml.py'][:200].decode()]))\n"
+    """With ``-m`` and PYTHONPATH, sys.path contains the absolute path of the current folder."""
+    code = "from mlworkbench import registry\nfrom mlworkbench.hosts import bundle\nimport json\n"
+    code += "print(json.dumps([registry.known('targets'), bundle.files()['vendor/pynvml.py'][:200].decode()]))\n"
     for path in project.rglob("*.py"):
         if path.name != "pynvml.py":
-            path.unlink()  # Python itself imports from there, before it imports anything of ours
+            path.unlink()  # Python imports them before it imports mlworkbench
     (project / "outsider.py").write_text(code)
     words = {"-m": ["-m", "outsider"], "-c": ["-c", code], "file": [str(project / "outsider.py")]}[way]
     environ = environment(PYTHONPATH=f"{project}:lib")
@@ -82,18 +82,18 @@ def test_neither_plugins_nor_pynvml_come_from_the_current_folder(project, tmp_pa
 
 
 def test_python_m_mlworkbench_leaves_the_current_folder_as_soon_as_it_can(project, tmp_path):
-    """Python has imported some modules before us; those are the user's own doing."""
+    """mlw cannot control the modules that Python imports before it, so the project has no traps for them."""
     for path in project.rglob("*.py"):
         if path.stem not in ("click", "yaml", "sqlite3", "difflib"):
             path.unlink()
     words = [sys.executable, "-m", "mlworkbench", "project", "show"]
     environ = environment(MLW_HOME=str(tmp_path / "store"), PYTHONPATH="lib")
     done = subprocess.run(words, cwd=project, env=environ, capture_output=True)
-    assert done.returncode == 0 and fired(project) == [], done
+    assert done.returncode == 0 and executed_files(project) == [], done
 
 
 def test_module_path(project, monkeypatch):
-    """What belongs to the interpreter stays, also where the user's environment lies in the project."""
+    """Project folders and relative paths are removed; the interpreter's own paths stay, even inside the project."""
     packages = str(project / ".venv" / "lib" / "site-packages")
     linked = project.parent / "linked"
     linked.symlink_to(project)
@@ -105,7 +105,7 @@ def test_module_path(project, monkeypatch):
 
 
 def test_the_folder_of_mlw_itself_stays(tmp_path, monkeypatch):
-    """As on clusters, where modules are found by PYTHONPATH."""
+    """On clusters, PYTHONPATH may contain the folder of mlw itself, even if it is the current folder."""
     monkeypatch.chdir(isolation.OWN)
     assert own_environment({"PYTHONPATH": f"{isolation.OWN}:."}, isolation.OWN) == {"PYTHONPATH": isolation.OWN}
 
@@ -127,17 +127,17 @@ def test_programs_are_not_taken_from_projects(project, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("mark", ["aml_config/x", ".azureml/project.json"])
 def test_what_a_project_is(tmp_path, mark):
-    """The same as for the rest of mlw."""
+    """A folder with aml_config, or with .azureml/project.json, is a project."""
     (tmp_path / "p" / mark).parent.mkdir(parents=True)
     (tmp_path / "p" / mark).touch()
     assert find_root(str(tmp_path / "p")) == str(tmp_path / "p")
-    assert in_project(str(tmp_path / "p" / "bin" / "tools")) and not in_project(str(tmp_path))
+    assert is_in_project(str(tmp_path / "p" / "bin" / "tools")) and not is_in_project(str(tmp_path))
 
 
 def test_a_home_that_is_a_project_keeps_its_programs(project, monkeypatch):
-    assert in_project(str(project / "bin"))
+    assert is_in_project(str(project / "bin"))
     monkeypatch.setenv("HOME", str(project))
-    assert not in_project(str(project / "bin"))
+    assert not is_in_project(str(project / "bin"))
 
 
 def test_relative_folders_are_dropped():

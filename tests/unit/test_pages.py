@@ -1,11 +1,11 @@
-"""The runner of the documentation is no yes-man: a page that is wrong is found out (tests/machines/pages.py)."""
+"""The runner of documentation pages detects wrong pages (tests/machines/pages.py)."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.machines import pages
-from tests.machines.pages import Walk, blocks, commands, inline, merge, missing, plain_words
+from tests.machines.pages import PageRunner, blocks, commands, inline, merge, missing, plain_arguments
 
 GOOD = """
 # A page
@@ -42,23 +42,23 @@ echo "$word" > file
 
 
 @pytest.fixture
-def walk(laptop, tmp_path, monkeypatch):
-    """Along a page of the test's own."""
+def runner(laptop, tmp_path, monkeypatch):
+    """Return a function that creates a runner for a page with the given text."""
     monkeypatch.setattr(pages, "ROOT", tmp_path)
 
-    def along(text):
+    def make_runner(text):
         (tmp_path / "page.md").write_text(text)
-        return Walk(laptop, "page.md", patience=20)
+        return PageRunner(laptop, "page.md", timeout=20)
 
-    return along
+    return make_runner
 
 
-def test_a_page_is_followed_from_top_to_bottom(walk, laptop):
+def test_a_page_is_followed_from_top_to_bottom(runner, laptop):
     path = laptop.home / "aml_config" / "box.compute"
     path.parent.mkdir()
     path.write_text("type: local\nmounts:\n  - /old\n  - /older\naddress: 10.0.0.7\n")
-    made = walk(GOOD)
-    made.through()
+    made = runner(GOOD)
+    made.run()
     assert made.ran[-1] == "cat file" and len(made.ran) == 4
     assert path.read_text() == "address: 10.0.0.7\ntype: remote\nmounts:\n  - /new\n"
     assert inline("page.md") == ["mlw history list", "mlw show RUN"]
@@ -74,35 +74,39 @@ def test_a_page_is_followed_from_top_to_bottom(walk, laptop):
         ("In `aml_config/box.compute`:", "In that file:", "which file is this?"),
     ],
 )
-def test_a_page_that_is_wrong_is_found_out(walk, right, wrong, words):
+def test_a_page_that_is_wrong_is_found_out(runner, right, wrong, words):
     assert right in GOOD
-    made = walk(GOOD.replace(right, wrong))
+    made = runner(GOOD.replace(right, wrong))
     with pytest.raises(AssertionError, match=words):
-        made.through()
+        made.run()
 
 
-def test_mlw_itself_is_asked(walk):
-    made = walk("```console\n$ mlw project create --nmae demo\n```\n")
+def test_mlw_itself_is_asked(runner):
+    made = runner("```console\n$ mlw project create --nmae demo\n```\n")
     with pytest.raises(AssertionError, match="ended with 2, not 0"):
-        made.through()
+        made.run()
 
 
-def test_a_command_that_needs_no_shell_has_the_folder_and_the_variables_of_the_shell(walk, laptop):
+def test_a_command_that_needs_no_shell_has_the_folder_and_the_variables_of_the_shell(runner, laptop):
     steps = ["mkdir there", "cd there", 'export MLW_HOME="$PWD/store"', "mlw history list"]
     steps.append("mlw project create --name 'demo'  # a fork")
-    assert plain_words(steps[-1]) == ["mlw", "project", "create", "--name", "demo"]
-    assert not plain_words(steps[2]) and not plain_words("mlw ps > file") and not plain_words('mlw show "$run"')
-    assert plain_words("mlw ps --query '[].run_id'")[-1] == "[].run_id"
-    walk("```console\n" + "".join(f"$ {step}\n" for step in steps) + "```\n").through()
+    assert plain_arguments(steps[-1]) == ["mlw", "project", "create", "--name", "demo"]
+    assert (
+        not plain_arguments(steps[2])
+        and not plain_arguments("mlw ps > file")
+        and not plain_arguments('mlw show "$run"')
+    )
+    assert plain_arguments("mlw ps --query '[].run_id'")[-1] == "[].run_id"
+    runner("```console\n" + "".join(f"$ {step}\n" for step in steps) + "```\n").run()
     assert (laptop.home / "there" / "store").is_dir() and (laptop.home / "there" / "demo" / "aml_config").is_dir()
 
 
-def test_commands_that_a_page_does_not_have_cannot_be_special(walk):
-    made = walk(GOOD)
+def test_commands_that_a_page_does_not_have_cannot_be_special(runner):
+    made = runner(GOOD)
     with pytest.raises(AssertionError, match="no such command"):
-        made.at("mlw nothing")
+        made.on_command("mlw nothing")
     with pytest.raises(AssertionError):
-        made.put("nothing", None)
+        made.assign_file("nothing", None)
 
 
 def test_what_is_shown_is_compared_with_some_grace():

@@ -1,4 +1,4 @@
-"""All decisions, as tables: parts in, RunSpec out."""
+"""Planning of runs: tables with the input and the resulting RunSpec."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from types import SimpleNamespace
 import pytest
 
 from mlworkbench import registry
-from mlworkbench.config.project import Project
-from mlworkbench.environments.site import Settled
+from mlworkbench.config.project_folder import Project
+from mlworkbench.environments.solve_request import ResolvedEnvironment
 from mlworkbench.errors import UnknownName
-from mlworkbench.frameworks.framework import Made, Setting
+from mlworkbench.frameworks.framework import FrameworkCommand, Setting
 from mlworkbench.frameworks.pyspark import PySpark
 from mlworkbench.frameworks.python import Python
 from mlworkbench.model import Compute, Entry, Interpreter, RunConfig, Snapshot
 from mlworkbench.plan import INHERITED, Parts, plan
 from mlworkbench.remote.shared.layout import Root
 from mlworkbench.request import Request
-from mlworkbench.submission import Place, setting_of
-from mlworkbench.targets.container import Engine
-from mlworkbench.targets.ground import Ground
+from mlworkbench.submission import Place, build_setting
+from mlworkbench.targets.container_plan import Engine
 from mlworkbench.targets.target import Target
+from mlworkbench.targets.target_facts import TargetFacts
 
 COMMAND = ("/usr/bin/python3", "train.py", "--lr", "0.1")
 PARTS = Parts(
     project=Project(Path("/projects/demo"), "id", "demo"),
-    made=Made(COMMAND),
+    command=FrameworkCommand(COMMAND),
     setting=Setting(
         entry=Entry("script", "train.py", ("--lr", "0.1")),
         python="/usr/bin/python3",
@@ -38,10 +38,10 @@ PARTS = Parts(
         inrun="/home/me/.mlw/lib/1/remote/inrun",
         variables={"A": "file", "B": "asked", "C": "asked"},
     ),
-    settled=Settled({"kind": "existing"}, Interpreter("/usr/bin/python3", (3, 11, 7), "")),
+    environment=ResolvedEnvironment({"kind": "existing"}, Interpreter("/usr/bin/python3", (3, 11, 7), "")),
     snapshot=Snapshot("d" * 64, 3, 100),
     request=Request(environment={"B": "asked", "C": "asked"}, secrets=("TOKEN",), timeout=5.0, tags=("x",)),
-    ground=Ground("/home/me", "/data/share", 1000, 1000, "me"),
+    target_facts=TargetFacts("/home/me", "/data/share", 1000, 1000, "me"),
 )
 
 
@@ -71,8 +71,8 @@ def test_environment():
 def test_variables_of_the_request_replace_those_of_the_file():
     runconfig = RunConfig("local", "local", environment_variables={"A": "file", "B": "file"})
     host = SimpleNamespace(root=PARTS.setting.root, inrun=lambda: PARTS.setting.inrun)
-    place = Place(runconfig, PARTS.setting.compute, Target(host), PARTS.ground)
-    setting = setting_of(PARTS.project, PARTS.request, PARTS.setting.entry, place, PARTS.settled)
+    place = Place(runconfig, PARTS.setting.compute, Target(host), PARTS.target_facts)
+    setting = build_setting(PARTS.project, PARTS.request, PARTS.setting.entry, place, PARTS.environment)
     assert setting.variables == {"A": "file", "B": "asked", "C": "asked"}
 
 
@@ -90,9 +90,9 @@ def test_a_container_is_decided_too():
     compute = Compute(
         "dsvm", "remotedocker", base_docker_image="team/image:1", nvidia_docker=True, mounts=("/data:ro",)
     )
-    ground = replace(PARTS.ground, engine=Engine("/usr/bin/docker"))
+    ground = replace(PARTS.target_facts, engine=Engine("/usr/bin/docker"))
     container = plan(
-        replace(PARTS, setting=replace(PARTS.setting, compute=compute), ground=ground), "run-1", "k", 0
+        replace(PARTS, setting=replace(PARTS.setting, compute=compute), target_facts=ground), "run-1", "k", 0
     ).container
     assert container is not None
     assert (container.name, container.image, container.user) == ("mlw-run-1", "team/image:1", "1000:1000")
@@ -105,7 +105,7 @@ def test_a_container_is_decided_too():
 @pytest.mark.parametrize(
     ("contained", "nvidia", "file", "asked", "gpus", "device"),
     [
-        (False, False, None, None, None, None),  # nothing to configure: it sees what there is, and waits for nothing
+        (False, False, None, None, None, None),  # no request: the script sees all GPUs and does not wait
         (False, False, "1", None, "1", None),
         (False, False, "1", "0,2", "0,2", None),
         (True, False, None, None, None, None),
@@ -116,12 +116,12 @@ def test_a_container_is_decided_too():
     ],
 )
 def test_what_is_asked_of_gpus(contained, nvidia, file, asked, gpus, device):
-    """Which ones a container gets is decided on the target; here it is only whether it gets some."""
+    """The plan decides only whether a container gets GPUs. The target selects them."""
     compute = Compute("c", "docker" if contained else "local", nvidia_docker=nvidia)
     parts = replace(
         PARTS,
         setting=replace(PARTS.setting, compute=compute, runconfig=replace(PARTS.setting.runconfig, gpus=file)),
-        ground=replace(PARTS.ground, engine=Engine("/usr/bin/docker") if contained else None),
+        target_facts=replace(PARTS.target_facts, engine=Engine("/usr/bin/docker") if contained else None),
         request=replace(PARTS.request, gpus=asked),
     )
     spec = plan(parts, "run-1", "k", 0)

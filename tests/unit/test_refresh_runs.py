@@ -1,23 +1,23 @@
-"""A list of many runs that have ended since the last one: few transactions, because each waits for the disk."""
+"""Updating many finished runs takes few transactions, because each transaction waits for the disk."""
 
 from __future__ import annotations
 
 import pytest
 
-from mlworkbench import refresh as module
+from mlworkbench import refresh_runs as module
 from mlworkbench.history.database import generation
-from mlworkbench.history.door import History
+from mlworkbench.history.history_api import History
 from mlworkbench.history.store import append_all
 from mlworkbench.model import Status
-from mlworkbench.refresh import refresh
-from tests.unit.test_history_store import paths, spec, write_files
+from mlworkbench.refresh_runs import refresh
+from tests.unit.history.test_store import paths, spec, write_files
 
 COUNT = 200
 
 
 @pytest.fixture
 def history(tmp_path):
-    """Recorded here, and ended since: their events are in their folders only. Every tenth goes on."""
+    """Create a history whose index does not contain the events in the run folders. Every tenth run is unfinished."""
     made = History(paths(tmp_path / "store"))
     for number in range(1, COUNT + 1):
         stored, _ = made.add(spec(number))
@@ -38,7 +38,7 @@ def test_many_runs_are_taken_in_by_few_transactions(history):
     assert {run.id: run.metrics["accuracy"] for run in ended} == {
         run.id: int(run.id.rpartition("-")[2]) / 100 for run in ended
     }
-    # Those that go on have no supervisor here, and each is noted as such. All others share a few.
+    # Each unfinished run has no supervisor and is updated separately. All others share a few transactions.
     assert writes(history) - before <= COUNT // 20 + 2 * (COUNT // 10)
     assert {run.id for run in history.unfinished()} == {run.id for run in runs if not run.status.final}
 

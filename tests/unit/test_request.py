@@ -1,4 +1,4 @@
-"""One request for the command line, the HTTP API, and Python: its fields, checks, and words."""
+"""The submit request of the command line, the HTTP API, and Python: its fields, checks, and command line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mlworkbench.cli.submit import submit as submit_command
 from mlworkbench.errors import UsageError
 from mlworkbench.request import Request, SweepOptions
 from mlworkbench.resubmit import submit_options, typed_command
-from mlworkbench.ui.api.submission import Submission
+from mlworkbench.ui.api.submit import Submission
 
 FIELDS = {one.name for one in dataclasses.fields(Request)}
-# Consents and checks are decided on the command line, where a person sees what they allow.
+# Consents can be given only on the command line, where users see what they allow.
 NOT_OVER_HTTP = {"upgrade", "allow_builds", "send_packages", "unchecked", "allow_mounts", "allow_networks"}
-# Options about the command itself, and one for each value of a sweep.
+# Options of the command itself, which are not part of the request.
 NOT_REQUESTED = {"wait", "dry_run", "folder", "output", "query", "debug", "no_color", "help"}
-SWEEP = {"axes", "drawn", "max_runs", "parallel", "seed", "metric", "goal"}
+SWEEP = {"axes", "random", "max_runs", "parallel", "seed", "metric", "goal"}
 RENAMED = {
     "runconfig": "configuration",
     "variables": "environment",

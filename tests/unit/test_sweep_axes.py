@@ -1,4 +1,4 @@
-"""What ``--sweep`` asks for: axes, points, the words on the command line, and children as they travel."""
+"""``--sweep``: axes, points, command-line options, and the specs of children."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.cli.sweepwords import expand, pick, refuse_mistyped
+from mlworkbench.cli.sweep_options import expand_axes, extract_sweep_options, reject_mistyped
 from mlworkbench.errors import UsageError
 from mlworkbench.model import Entry, Status
-from mlworkbench.remote.shared.sweep_children import difference, merged
-from mlworkbench.report.children import best, judged_by
-from mlworkbench.sweep import RANDOM, Sweep, entry_of, goal_of, name_of, plan_sweep, read_axis
+from mlworkbench.remote.shared.sweep_children import merge_spec, spec_difference
+from mlworkbench.report.sweep_report import best, ranking_metric
+from mlworkbench.sweep_axes import RANDOM, Sweep, entry_of, name_of, plan_sweep, read_axis
 
 
 def points(*words, **more):
@@ -151,7 +151,7 @@ def test_log_draws_as_many_from_each_decade():
     assert all(400 < count < 600 for count in counts), counts
 
 
-# -- what a child is run with -------------------------------------------------------------------------------------
+# -- arguments of a child -----------------------------------------------------------------------------------------
 
 
 def test_values_go_behind_the_arguments_or_where_their_names_stand():
@@ -169,7 +169,7 @@ def test_what_is_swept_cannot_be_given_too(words):
     assert entry_of(Entry("script", "train.py", ("--lr", "{lr}")), {"lr": "0.1"}).arguments == ("--lr", "0.1")
 
 
-# -- the words of the command line ----------------------------------------------------------------------------------
+# -- command-line options -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_what_is_swept_cannot_be_given_too(words):
     ],
 )
 def test_which_words_behind_the_script_are_ours(theirs, ours, rest):
-    assert pick(theirs) == (ours, rest)
+    assert extract_sweep_options(theirs) == (ours, rest)
 
 
 @pytest.mark.parametrize(
@@ -211,17 +211,17 @@ def test_which_words_behind_the_script_are_ours(theirs, ours, rest):
 )
 def test_a_sweep_that_was_mistyped_is_refused(theirs, said):
     with pytest.raises(UsageError) as refused:
-        refuse_mistyped(theirs)
+        reject_mistyped(theirs)
     assert refused.value.message == said and "-- python SCRIPT --sweep VALUE" in refused.value.hint
 
 
 @pytest.mark.parametrize("theirs", [["t.py", "--sweep", "a=1"], ["t.py", "--", "--sweep"], ["t.py", "--sweeps"], []])
 def test_what_was_not_mistyped_is_let_through(theirs):
-    refuse_mistyped(theirs)
+    reject_mistyped(theirs)
 
 
 def test_several_words_become_several_options():
-    assert expand(["-c", "x", "--sweep", "a=1", "b=2", "--random"]) == [
+    assert expand_axes(["-c", "x", "--sweep", "a=1", "b=2", "--random"]) == [
         "-c",
         "x",
         "--sweep",
@@ -230,22 +230,22 @@ def test_several_words_become_several_options():
         "b=2",
         "--random",
     ]
-    assert expand(["--sweep", "nothing"]) == ["--sweep", "nothing"]
-    assert expand(["--sweep"]) == ["--sweep"]
+    assert expand_axes(["--sweep", "nothing"]) == ["--sweep", "nothing"]
+    assert expand_axes(["--sweep"]) == ["--sweep"]
 
 
 @given(
     st.lists(st.sampled_from(["--sweep", "a=1", "b=2..3", "x", "--epochs", "--random", "--max-runs", "5", "--", "-m"]))
 )
 def test_no_word_is_lost_and_none_changes_its_place(words):
-    ours, rest = pick(words)
+    ours, rest = extract_sweep_options(words)
     assert sorted(ours + rest) == sorted(words)
     for part in (ours, rest):
         every = iter(words)
         assert all(word in every for word in part)
 
 
-# -- as they travel ---------------------------------------------------------------------------------------------------
+# -- specs of children ------------------------------------------------------------------------------------------------
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3), lambda one: st.lists(one, max_size=2), max_leaves=4
@@ -257,31 +257,15 @@ SPECS = st.dictionaries(
 
 @given(SPECS, SPECS)
 def test_a_child_is_its_parent_and_what_differs(parent, child):
-    assert merged(parent, json.loads(json.dumps(difference(parent, child)))) == child
+    assert merge_spec(parent, json.loads(json.dumps(spec_difference(parent, child)))) == child
 
 
-# -- the best one -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "goal"),
-    [
-        ("accuracy", "max"),
-        ("val_loss", "min"),
-        ("rmse", "min"),
-        ("test/error", "min"),
-        ("lossless", "max"),
-        ("f1", "max"),
-        ("WER", "min"),
-    ],
-)
-def test_whether_more_of_it_is_better(name, goal):
-    assert goal_of(name) == goal
+# -- best run ---------------------------------------------------------------------------------------------------------
 
 
 class Child:
     def __init__(self, status=Status.COMPLETED, **metrics):
-        self.status, self.metrics = status, metrics
+        self.status, self.metrics, self.tags = status, metrics, ()
 
 
 @pytest.mark.parametrize(
@@ -297,8 +281,9 @@ class Child:
     ],
 )
 def test_the_metric_that_nobody_named(metrics, expected):
-    assert judged_by({}, [Child(**metrics), Child(**metrics)])[0] == expected
-    assert judged_by({"metric": "x"}, [Child(**metrics)]) == ("x", "max")
+    assert ranking_metric({}, [Child(**metrics), Child(**metrics)])[0] == expected
+    assert ranking_metric({"metric": "x"}, [Child(**metrics)]) == ("x", None)
+    assert ranking_metric({"metric": "x", "goal": "min"}, [Child(**metrics)]) == ("x", "min")
 
 
 def test_the_best_got_through_and_has_a_number():
@@ -307,3 +292,4 @@ def test_the_best_got_through_and_has_a_number():
     assert best(children, "a", "min") is children[0]
     assert best(children, "b", "min") is None
     assert best(children, None, "min") is None
+    assert best(children, "a", None) is None, "it might be the worst"

@@ -1,4 +1,4 @@
-"""User settings: what is kept, and what happens to bad values."""
+"""User settings: stored values, and the handling of invalid values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from mlworkbench.errors import HistoryError, UnknownName, UsageError
 from mlworkbench.paths import UserPaths
-from mlworkbench.settings import Settings, add_setting, read_settings, remove_setting, settings_file
+from mlworkbench.user_settings import Settings, add_setting, read_settings, remove_setting, settings_file
 
 
 @pytest.fixture

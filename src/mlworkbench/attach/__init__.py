@@ -1,1 +1,1 @@
-"""Making a machine a target, and undoing that: the verbs of ``mlw computetarget attach|detach|update|reset-key``."""
+"""Attach and detach machines: use cases behind ``mlw computetarget attach|detach|update|reset-key``."""

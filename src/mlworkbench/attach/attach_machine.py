@@ -1,4 +1,4 @@
-"""Attach: connect, check, and only then write."""
+"""Attach a machine: connect, check, and only then write files."""
 
 from __future__ import annotations
 
@@ -7,89 +7,97 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ..attachments import Attachment, Attachments, through
-from ..config.files import create_target
-from ..config.place import FOLDER, GPU_PACKAGES
-from ..config.project import Project
-from ..consents import Consent
-from ..environments.choose import is_managed
+from ..attachments import Attachment, Attachments, with_route
+from ..config.config_files import create_target
+from ..config.project_files import FOLDER, GPU_PACKAGES
+from ..config.project_folder import Project
+from ..container_consents import Consent
+from ..environments.selection import is_managed
 from ..errors import LaunchError
-from ..hosts import contact
-from ..hosts.facts import Facts
+from ..hosts import first_contact
+from ..hosts.host_facts import Facts
 from ..hosts.replies import Reply
-from ..hosts.ssh import SshHost
+from ..hosts.ssh_host import SshHost
 from ..model import Compute
 from ..paths import UserPaths
 from ..remote.shared.failpoint import failpoint
-from ..targets.check import ERROR, WARNING, Finding, judge
-from ..targets.consent import resolve_consents
-from ..targets.remote import look
-from ..targets.sparkcheck import spark_findings
+from ..targets.consent_check import resolve_consents
+from ..targets.machine_check import ERROR, WARNING, Finding, machine_findings
+from ..targets.open_remote import probe_machine
+from ..targets.spark_check import spark_findings
 from ..targets.types import MASTER, Feature, compute_type, type_of
-from . import login
-from .attached import Attached
-from .attempt import Attempt, bury, key_in_words
-from .here import attach_here, compute_of
-from .wish import Talk, Wish, complete, confirm_way
+from . import ssh_login
+from .attach_report import AttachReport
+from .attach_request import AttachRequest, Prompter, complete, confirm_route
+from .attach_transaction import AttachTransaction, describe_key, remove_dead_drafts
+from .local_cluster import attach_local_cluster, compute_of
 
 
-def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Callable[[float], str]) -> Attached:
-    """Make a machine a target of the project. A failure changes nothing, here or there."""
-    typed = wish
-    wish, there = complete(project, wish)
-    assert wish.kind
-    if wish.address is None:
-        return attach_here(project, wish, paths, there)
-    who = contact.resolve(wish.address, wish.username, wish.port, wish.jump)
+def attach(
+    project: Project, request: AttachRequest, paths: UserPaths, prompter: Prompter, size: Callable[[float], str]
+) -> AttachReport:
+    """Attach a machine to the project as a target. A failure leaves both machines unchanged."""
+    typed = request
+    request, existing = complete(project, request)
+    assert request.kind
+    if request.address is None:
+        return attach_local_cluster(project, request, paths, existing)
+    who = first_contact.resolve(request.address, request.username, request.port, request.jump)
     attachments = Attachments(paths)
-    old = attachments.find(wish.address, who.username, who.port, wish.jump)
-    if old is None:  # one that this user attached before, by this way, needs no second word
-        confirm_way(typed, wish, through(who.identity, wish.jump or who.default_way), talk)
-    old = old and _called(old, project, wish.name)
-    dead = bury(attachments)
-    draft = attachments.draft(
-        who.identity,
-        address=wish.address,
-        username=who.username,
-        port=who.port,
-        jump=wish.jump,
-        default_port=who.default_port,
-        default_way=who.default_way,
-    )
-    attempt = Attempt(draft, paths, talk, old)
-    files = _Files(project, wish.name)
+    old = attachments.find(request.address, who.username, who.port, request.jump)
+    if old is None:  # no second confirmation if this user already attached the machine by the same route
+        confirm_route(typed, request, with_route(who.identity, request.jump or who.default_way), prompter)
+    old = old and _with_target_name(old, project, request.name)
+    dead = remove_dead_drafts(attachments)
+    draft = _draft(attachments, request, who)
+    transaction = AttachTransaction(draft, paths, prompter, old)
+    files = _Files(project, request.name)
     try:
-        attempt.draft, methods = login.meet(draft, wish.host_key, talk, old)
-        if not login.as_before(attempt, wish):
-            login.get_in(attempt, wish, methods)
-        findings, compute = _look(attempt, wish, size, _brings_packages(project), old.allowed if old else ())
+        transaction.draft, methods = ssh_login.verify_host(draft, request.host_key, prompter, old)
+        if not ssh_login.reuse_login(transaction, request):
+            ssh_login.log_in(transaction, request, methods)
+        findings, compute = _examine_machine(
+            transaction, request, size, _has_managed_packages(project), old.allowed if old else ()
+        )
         failpoint("attaching")
-        settings = {} if there else _packages(project, attempt, compute, wish.replace)
-        written = () if there else create_target(project.folder, compute, settings, force=wish.replace)
+        settings = {} if existing else _packages(project, transaction, compute, request.replace)
+        written = () if existing else create_target(project.folder, compute, settings, force=request.replace)
         failpoint("files-written")
-        unused = attempt.unused(dead)
-        contact.forget(attempt.draft)  # its connection is known by the draft's folder
-        saved = attachments.save(_kept(attempt.draft, old, (str(project.root), wish.name)))
+        unused = transaction.unused(dead)
+        first_contact.close_connection(transaction.draft)  # `save` renames the folder of this connection
+        saved = attachments.save(_merged_with_old(transaction.draft, old, (str(project.root), request.name)))
     except BaseException:
-        attempt.undo()
+        transaction.undo()
         files.restore()
         raise
-    attempt.tidy(saved, unused, dead)
-    return Attached(
+    transaction.tidy(saved, unused, dead)
+    return AttachReport(
         tuple(str(path) for path in written),
         tuple(findings),
-        wish.kind,
+        request.kind,
         saved.where,
-        key_in_words(saved),
+        describe_key(saved),
         saved.host_key,
     )
 
 
+def _draft(attachments: Attachments, request: AttachRequest, who: first_contact.Resolved) -> Attachment:
+    return attachments.draft(
+        who.identity,
+        address=request.address,
+        username=who.username,
+        port=who.port,
+        jump=request.jump,
+        default_port=who.default_port,
+        default_way=who.default_way,
+    )
+
+
 class _Files:
-    """The target's two files as they are before, to be put back."""
+    """Original state of the target's ``.compute`` and ``.runconfig`` files, for a rollback."""
 
     def __init__(self, project: Project, name: str) -> None:
-        self._before: dict[Path, bytes | str | None] = {}  # str: a link, which may lead to a file of the user's
+        self._before: dict[Path, bytes | str | None] = {}  # str: target of a symlink, possibly a user's file
         for suffix in (".compute", ".runconfig"):
             path = project.folder / (name + suffix)
             if path.is_symlink():
@@ -109,101 +117,109 @@ class _Files:
                 path.write_bytes(data)
 
 
-def _look(
-    attempt: Attempt, wish: Wish, size: Callable[[float], str], brings: bool, allowed: tuple[Consent, ...]
+def _examine_machine(
+    transaction: AttachTransaction,
+    request: AttachRequest,
+    size: Callable[[float], str],
+    managed: bool,
+    allowed: tuple[Consent, ...],
 ) -> tuple[list[Finding], Compute]:
-    """What machine it is, and the target that is made of it; an error if runs could not be put there."""
-    host = SshHost(attempt.draft, attempt.paths)
-    attempt.connect(host)
-    facts, link = look(host, "python3")
+    """Return warnings about the machine, and the new target. Raise if the machine cannot execute runs."""
+    host = SshHost(transaction.draft, transaction.paths)
+    transaction.connect(host)
+    facts, link = probe_machine(host, "python3")
     location = None
-    if _sees_to_sessions(host, facts, attempt):
-        facts, link = look(host, "python3")
-    if not (facts.script and facts.script.executable):  # then the one that our own program was started with
+    if _enable_lingering(host, facts, transaction):
+        facts, link = probe_machine(host, "python3")
+    if not (facts.script and facts.script.executable):  # no `python3` on the target: use the agent's interpreter
         location = facts.python.executable
-        facts, link = look(host, location)
-    allowed, places = resolve_consents(host, allowed, wish.consents)
-    known = replace(host.attachment, facts=asdict(facts), linger=attempt.linger)
-    attempt.draft = replace(known, allowed=allowed, places=places)
-    compute = _compute(wish, attempt.draft, location, brings)
-    findings = judge(facts, compute, None, size, link)
+        facts, link = probe_machine(host, location)
+    allowed, places = resolve_consents(host, allowed, request.consents)
+    attachment = replace(host.attachment, facts=asdict(facts), linger=transaction.linger)
+    transaction.draft = replace(attachment, allowed=allowed, places=places)
+    compute = _compute(request, transaction.draft, location, managed)
+    findings = machine_findings(facts, compute, None, size, link)
     if type_of(compute).has(Feature.SPARK):
         findings += spark_findings(compute, host.ask)
     host.close()
-    wrong = [one for one in findings if one.state == ERROR]
+    wrong = [finding for finding in findings if finding.state == ERROR]
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        what = f"{host.identity} cannot be a target of type {wish.kind}: {wrong[0].found}{more}"
+        what = f"{host.identity} cannot be a target of type {request.kind}: {wrong[0].found}{more}"
         raise LaunchError(what, wrong[0].hint, more=wrong[0].more or "unfit-target")
-    return [one for one in findings if one.state == WARNING], compute
+    return [finding for finding in findings if finding.state == WARNING], compute
 
 
-def _sees_to_sessions(host: SshHost, facts: Facts, attempt: Attempt) -> bool:
-    """Where the end of a login ends all processes, the user is excepted from that, said aloud."""
+def _enable_lingering(host: SshHost, facts: Facts, transaction: AttachTransaction) -> bool:
+    """Enable lingering, and report it, if the machine kills all of a user's processes at logout."""
     if not (facts.logind.running and facts.logind.kill_user_processes) or facts.logind.linger:
         return False
-    attempt.linger = True
+    transaction.linger = True
     reply = Reply(host.identity, host.ask({"do": "linger", "on": True}))
     if not reply.ok:
-        attempt.linger = False
+        transaction.linger = False
         raise LaunchError(
             f"{host.identity} ends all user processes at logout (KillUserProcesses), and lingering cannot be enabled:"
             f" {reply.problem}",
             f"ask its administrator to run: loginctl enable-linger {host.attachment.username}",
             more="logout-ends-runs",
         )
-    attempt.talk.say("enabled lingering so that runs survive logout (loginctl enable-linger); detach reverts it")
+    transaction.prompter.say(
+        "enabled lingering so that runs survive logout (loginctl enable-linger); detach reverts it"
+    )
     return True
 
 
-def _brings_packages(project: Project) -> bool:
-    """Whether its scripts get their packages from us on this machine, too: then they should not lack them elsewhere."""
+def _has_managed_packages(project: Project) -> bool:
+    """Return whether mlw manages the packages of target ``local``; it then does so for new targets, too."""
     return "local" in project.computes() and project.compute("local").user_managed_environment is False
 
 
-def _compute(wish: Wish, draft: Attachment, python: str | None, brings: bool) -> Compute:
+def _compute(request: AttachRequest, draft: Attachment, python: str | None, managed: bool) -> Compute:
     facts = Facts.from_json(draft.facts)
-    row = compute_type(wish.kind or "")
+    row = compute_type(request.kind or "")
     contained, usual = row.contained, row.has(Feature.MANAGED_ENVIRONMENTS)
-    ours = usual or brings
+    ours = usual or managed
     engine = facts.docker or facts.podman
-    cluster = compute_of(wish) if row.asks(MASTER) else None
+    cluster = compute_of(request) if row.asks(MASTER) else None
     return Compute(
-        name=wish.name,
+        name=request.name,
         type=row.name,
-        address=wish.address,
+        address=request.address,
         username=draft.username,
         port=draft.file_port,
         jump_host=draft.jump,
-        base_docker_image=wish.image,
+        base_docker_image=request.image,
         shared_volumes=contained,
         nvidia_docker=bool(contained and facts.nvidia.driver and engine and engine.nvidia),
-        user_managed_environment=None if usual else not brings,
+        user_managed_environment=None if usual else not managed,
         python_location=None if ours else python,
         spark_master=cluster.spark_master if cluster else None,
         yarn_deploy_mode=cluster.yarn_deploy_mode if cluster else None,
     )
 
 
-def _packages(project: Project, attempt: Attempt, compute: Compute, anew: bool) -> dict[str, str]:
-    """Where runs get GPUs, they get the project's packages for GPUs, if it has some. A file that is there stays."""
-    if compute.name in project.runconfigs() and not anew:
+def _packages(
+    project: Project, transaction: AttachTransaction, compute: Compute, replace_existing: bool
+) -> dict[str, str]:
+    """Return the settings that select the project's GPU packages, or {} if they do not apply."""
+    if compute.name in project.runconfigs() and not replace_existing:
         return {}
-    facts = Facts.from_json(attempt.draft.facts)
+    facts = Facts.from_json(transaction.draft.facts)
     has_gpus = compute.nvidia_docker if type_of(compute).contained else bool(facts.nvidia.driver)
     if not has_gpus or not (project.folder / GPU_PACKAGES).is_file():
         return {}
     if is_managed(compute):
-        attempt.talk.say(f"NVIDIA GPUs detected: runs use the packages in {FOLDER}/{GPU_PACKAGES}")
+        transaction.prompter.say(f"NVIDIA GPUs detected: runs use the packages in {FOLDER}/{GPU_PACKAGES}")
     return {"CondaDependenciesFile": f"{FOLDER}/{GPU_PACKAGES}"}
 
 
-def _called(old: Attachment, project: Project, name: str) -> Attachment:
-    """With its name in this project, if it has one here already."""
+def _with_target_name(old: Attachment, project: Project, name: str) -> Attachment:
+    """Return ``old``, with ``called`` set if this project uses the machine under ``name``."""
     return replace(old, called=name) if (str(project.root), name) in old.projects else old
 
 
-def _kept(draft: Attachment, old: Attachment | None, project: tuple[str, str]) -> Attachment:
-    """With what is known from an earlier attach of the same machine."""
+def _merged_with_old(draft: Attachment, old: Attachment | None, project: tuple[str, str]) -> Attachment:
+    """Return the draft, merged with the projects and lingering state of the earlier attachment."""
     projects = dict.fromkeys((*(old.projects if old else ()), project))
     return replace(draft, projects=tuple(projects), linger=draft.linger or bool(old and old.linger))

@@ -1,22 +1,22 @@
-"""What an attach has done."""
+"""The result of an attach."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
 from ..model import JsonDict
-from ..targets.check import Finding
+from ..targets.machine_check import Finding
 
 
 @dataclass(frozen=True)
-class Attached:
-    """The target as it is now."""
+class AttachReport:
+    """The attached target, the files written for it, and warnings about the machine."""
 
     written: tuple[str, ...]
     findings: tuple[Finding, ...]
     kind: str
-    identity: str  # user@host:port and the way, or the master of a cluster that is reached from here
-    key: str | None = None  # the way in, in words
+    identity: str  # user@host:port and the route, or the master of a cluster that this machine uses directly
+    key: str | None = None  # how mlw logs in
     host_key: str | None = None
 
     @property
@@ -26,6 +26,6 @@ class Attached:
             "type": self.kind,
             "key": self.key,
             "host_key": self.host_key,
-            "findings": [asdict(one) for one in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "written": list(self.written),
         }

@@ -1,4 +1,4 @@
-"""What the user asked for, and how attach talks to them."""
+"""Request to attach a machine, and the interface for prompting the user."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..attachments import same_way
-from ..config.place import is_plain_name
-from ..config.project import Project
-from ..consents import Consent
+from ..attachments import same_route
+from ..config.project_files import is_plain_name
+from ..config.project_folder import Project
+from ..container_consents import Consent
 from ..errors import ConfigError, HostError, UsageError
 from ..frameworks.pyspark import is_master
 from ..hosts.replies import printable
 from ..model import Compute, JsonDict
-from ..targets.remote import machine_of
+from ..targets.open_remote import machine_of
 from ..targets.types import DEFAULT_ATTACH, MASTER, attachable, compute_type, find_type
 
 
 @dataclass(frozen=True)
-class Wish:
-    """The words of the command line; secrets are in it only for as long as the command runs."""
+class AttachRequest:
+    """Options of the attach command. Secrets are kept in memory only while the command runs."""
 
     name: str
     kind: str | None = None
@@ -30,17 +30,17 @@ class Wish:
     jump: str | None = None
     password: str | None = None
     private_key_file: str | None = None
-    passphrase: str | None = None  # "" means: ask
+    passphrase: str | None = None  # "" means prompt
     own_key: bool = False
     host_key: str | None = None
-    consents: tuple[Consent, ...] = ()  # what containers may have of the machine
+    consents: tuple[Consent, ...] = ()  # what containers may access on the machine
     image: str | None = None
-    master: str | None = None  # of a Spark cluster
+    master: str | None = None  # Spark clusters only
     replace: bool = False
 
 
 class Unanswered(HostError):
-    """There was nobody to ask. ``question`` is for the program that can, and attaches again with the answer."""
+    """Error for a prompt without a terminal. The caller can answer ``question`` and attach again."""
 
     more = "host-key-unknown"
 
@@ -49,8 +49,8 @@ class Unanswered(HostError):
         self.question = question
 
 
-class Talk(Protocol):
-    """The person at the keyboard; None where there is nobody."""
+class Prompter(Protocol):
+    """Interface for prompting the user. Answers are None if there is no terminal."""
 
     def say(self, text: str) -> None: ...
 
@@ -59,62 +59,66 @@ class Talk(Protocol):
     def secret(self, question: str) -> str | None: ...
 
 
-def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
-    """What the command line leaves out comes from the target's file, as in a project that was cloned.
+def complete(project: Project, request: AttachRequest) -> tuple[AttachRequest, Compute | None]:
+    """Fill in missing options from an existing file of the target, as in a cloned project.
 
-    With --replace nothing does: the file may be untrusted. Also returns what the file says if it is about the same
-    machine: then it stays as it is.
+    With ``--replace``, the options do not come from the file, because it may be untrusted. Also return the
+    file's content if it describes the same machine; the file is then kept.
     """
-    if not is_plain_name(wish.name):
+    if not is_plain_name(request.name):
         raise UsageError(
-            f"{wish.name!r} is not a valid target name", "the name becomes a file name: use letters, digits, -, and _"
+            f"{request.name!r} is not a valid target name",
+            "the name becomes a file name: use letters, digits, -, and _",
         )
-    there = _there(project, wish)
-    _check_master(wish, None if wish.replace else there)
-    given = wish if there is None or wish.replace else _filled(wish, there)
+    existing = _existing_compute(project, request)
+    _check_master(request, None if request.replace else existing)
+    given = request if existing is None or request.replace else _filled(request, existing)
     given = replace(given, kind=given.kind or DEFAULT_ATTACH.name)
     if given.address is None and given.master is None:
         other = ", or --master spark://host:7077 from here" if compute_type(str(given.kind)).asks(MASTER) else ""
-        raise UsageError("--address is missing", f"for example: --name {wish.name} --address 10.0.0.7{other}")
-    same = there is not None and _is_same(given, there)
-    if there is not None and not same and not wish.replace:
+        raise UsageError("--address is missing", f"for example: --name {request.name} --address 10.0.0.7{other}")
+    same = existing is not None and _is_same(given, existing)
+    if existing is not None and not same and not request.replace:
         raise UsageError(
-            f"aml_config/{wish.name}.compute already exists for another machine: {there.type} {_machine(there)}",
+            f"aml_config/{request.name}.compute already exists for another machine: "
+            f"{existing.type} {_machine(existing)}",
             "choose another --name, or use --replace",
         )
-    return given, there if same else None
+    return given, existing if same else None
 
 
-def _filled(wish: Wish, there: Compute) -> Wish:
+def _filled(request: AttachRequest, existing: Compute) -> AttachRequest:
     return replace(
-        wish,
-        kind=wish.kind or there.type,
-        address=wish.address or there.address,
-        username=wish.username or there.username,
-        port=wish.port or there.port,
-        jump=wish.jump or there.jump_host,
-        master=wish.master or there.spark_master,
+        request,
+        kind=request.kind or existing.type,
+        address=request.address or existing.address,
+        username=request.username or existing.username,
+        port=request.port or existing.port,
+        jump=request.jump or existing.jump_host,
+        master=request.master or existing.spark_master,
     )
 
 
-def _is_same(wish: Wish, there: Compute) -> bool:
-    asked = (wish.kind, wish.address, wish.username, wish.port or 22, wish.master)
-    known = (there.type, there.address, there.username, there.port or 22, there.spark_master)
-    return asked == known and same_way(wish.jump, there.jump_host)
+def _is_same(request: AttachRequest, existing: Compute) -> bool:
+    requested = (request.kind, request.address, request.username, request.port or 22, request.master)
+    current = (existing.type, existing.address, existing.username, existing.port or 22, existing.spark_master)
+    return requested == current and same_route(request.jump, existing.jump_host)
 
 
-def confirm_way(typed: Wish, filled: Wish, machine: str, talk: Talk) -> None:
-    """Before any connection: address, port, and jump host of a cloned project are not the user's own word."""
+def confirm_route(typed: AttachRequest, filled: AttachRequest, machine: str, prompter: Prompter) -> None:
+    """Confirm the address, port, and jump host that come from a project file, before connecting."""
     names = ("address", "port", "jump")
-    added = {f"--{one}": getattr(filled, one) for one in names if getattr(typed, one) != getattr(filled, one)}
+    added = {
+        f"--{option}": getattr(filled, option) for option in names if getattr(typed, option) != getattr(filled, option)
+    }
     if not added:
         return
     file, machine = f"aml_config/{filled.name}.compute", printable(machine)
-    answer = talk.confirm(f"Connect to {machine}, the address in {file}?")
+    answer = prompter.confirm(f"Connect to {machine}, the address in {file}?")
     if answer:
         return
-    words = printable(shlex.join(word for name, value in added.items() for word in (name, str(value))))
-    hint = f"if you trust this project, add: {words}"
+    arguments = printable(shlex.join(argument for name, value in added.items() for argument in (name, str(value))))
+    hint = f"if you trust this project, add: {arguments}"
     if answer is None:
         raise UsageError(
             f"nothing was attached: {file} contains the address {machine}, and there is no terminal to confirm it", hint
@@ -126,12 +130,19 @@ def _machine(compute: Compute) -> str:
     return machine_of(compute) if compute.address else str(compute.spark_master)
 
 
-def _check_master(wish: Wish, there: Compute | None) -> None:
-    kind = wish.kind or (there.type if there else DEFAULT_ATTACH.name)
-    if wish.master is None:
+def _check_master(request: AttachRequest, existing: Compute | None) -> None:
+    kind = request.kind or (existing.type if existing else DEFAULT_ATTACH.name)
+    if request.master is None:
         return
-    login = (wish.username, wish.port, wish.jump, wish.password, wish.private_key_file, wish.own_key or None)
-    if wish.address is None and not (there and there.address) and any(one is not None for one in login):
+    login = (
+        request.username,
+        request.port,
+        request.jump,
+        request.password,
+        request.private_key_file,
+        request.own_key or None,
+    )
+    if request.address is None and not (existing and existing.address) and any(option is not None for option in login):
         raise UsageError(
             "--address is missing: user, port, and key options need a machine to connect to over SSH",
             "set --address to the edge node, or remove these options to use the cluster from this machine",
@@ -140,25 +151,25 @@ def _check_master(wish: Wish, there: Compute | None) -> None:
         fitting = [row.name for row in attachable() if row.asks(MASTER)]
         raise UsageError(
             f"--master works only with {' and '.join(fitting)} targets, not {kind}",
-            f"mlw computetarget attach {fitting[0]} --name {wish.name} …",
+            f"mlw computetarget attach {fitting[0]} --name {request.name} …",
         )
-    if not is_master(wish.master):
-        raise UsageError(f"{wish.master!r} is not a valid Spark master", "for example: spark://host:7077 or yarn")
+    if not is_master(request.master):
+        raise UsageError(f"{request.master!r} is not a valid Spark master", "for example: spark://host:7077 or yarn")
 
 
-def _there(project: Project, wish: Wish) -> Compute | None:
-    if wish.name not in project.computes():
+def _existing_compute(project: Project, request: AttachRequest) -> Compute | None:
+    if request.name not in project.computes():
         return None
     try:
-        found = project.compute(wish.name)
+        compute = project.compute(request.name)
     except ConfigError:
-        if wish.replace:
+        if request.replace:
             return None
         raise
-    row = find_type(found.type)
-    if row and row.attach is None and not wish.replace:
+    row = find_type(compute.type)
+    if row and row.attach is None and not request.replace:
         raise UsageError(
-            f"{wish.name} is a target of type {found.type}, which does not need attaching",
+            f"{request.name} is a target of type {compute.type}, which does not need attaching",
             "choose another --name, or use --replace",
         )
-    return found
+    return compute

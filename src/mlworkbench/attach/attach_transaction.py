@@ -1,4 +1,4 @@
-"""One attempt to attach a machine: what it has changed so far, here and there, and how that is taken back."""
+"""A single attempt to attach a machine: the changes made on both machines, and their rollback."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import secret
+from .. import secret_sources
 from ..attachments import FILE, MADE, OWN, Attachment, Attachments
 from ..client_identity import client_of
 from ..errors import HostError
-from ..hosts import contact
-from ..hosts.ssh import SshHost
+from ..hosts import first_contact
+from ..hosts.ssh_host import SshHost
 from ..paths import UserPaths
-from .wish import Talk
+from .attach_request import Prompter
 
 
 @dataclass
-class Attempt:
-    """``draft`` is what logs in, as far as that is known by now."""
+class AttachTransaction:
+    """State of an attach. ``draft`` is the attachment used to log in; it is completed step by step."""
 
     draft: Attachment
     paths: UserPaths
-    talk: Talk
-    old: Attachment | None = None  # the machine as it was attached before
-    inside: Attachment | None = None  # by which a connection was opened: an unknown machine never sees us log in
-    line: str | None = None  # that we may have put into authorized_keys there
-    linger: bool = False  # switched on by us
-    password: bool = False  # put into the keyring by us
-    hopeless: bool = False  # our program does not run there
+    prompter: Prompter
+    old: Attachment | None = None  # earlier attachment of the same machine
+    login: Attachment | None = None  # set after login: a rollback must not log in to an unknown machine
+    line: str | None = None  # line that mlw may have added to authorized_keys
+    linger: bool = False  # mlw enabled lingering
+    password: bool = False  # mlw stored the password
+    is_unusable: bool = False  # mlw cannot run on the machine
 
-    def entered(self, by: Attachment) -> None:
-        self.draft = self.inside = by
+    def record_login(self, by: Attachment) -> None:
+        self.draft = self.login = by
 
     def connect(self, host: SshHost) -> None:
-        """Have our program there. Where it does not come to life it leaves nothing behind."""
+        """Connect and install mlw on the machine. If this fails, a rollback cannot use mlw there."""
         try:
             host.connect()
         except HostError:
-            self.hopeless = True
+            self.is_unusable = True
             raise
 
     def undo(self) -> None:
-        """A failed attach changes nothing, here or there. Ctrl-C a second time does not stop this."""
-        with _undisturbed():
-            if self.inside is not None and (self.line or not self.hopeless):
-                self._undo_there(SshHost(self.inside, self.paths))
-            for one in filter(None, (self.inside, self.draft)):
-                contact.forget(one)
+        """Undo all changes on both machines. A second Ctrl-C does not interrupt the rollback."""
+        with _ignore_interrupts():
+            if self.login is not None and (self.line or not self.is_unusable):
+                self._undo_on_machine(SshHost(self.login, self.paths))
+            for attachment in filter(None, (self.login, self.draft)):
+                first_contact.close_connection(attachment)
             Attachments(self.paths).remove(self.draft)
             if self.password and not (self.old and self.old.password):
-                secret.forget(self.draft.keyring_name)
+                secret_sources.forget(self.draft.keyring_name)
 
-    def _undo_there(self, host: SshHost) -> None:
+    def _undo_on_machine(self, host: SshHost) -> None:
         try:
-            # A folder that was there before has its use; one that holds nothing but our program is ours. It goes
-            # first: what else is asked needs no more of it than is loaded by then.
+            # Remove ~/.mlw unless it was in use before. This may come first, because the agent has already loaded the
+            # code for the following requests.
             if self.old is None:
                 host.ask({"do": "purge bare", "client": client_of(self.paths).id})
             if self.linger:
@@ -67,48 +67,48 @@ class Attempt:
                 host.ask({"do": "key", "action": "remove", "line": self.line})
         except HostError as error:
             left = "~/.mlw and a key in ~/.ssh/authorized_keys" if self.line else "~/.mlw"
-            self.talk.say(f"{left} may remain on {host.identity}, which stopped responding: {error.message}")
+            self.prompter.say(f"{left} may remain on {host.identity}, which stopped responding: {error.message}")
         finally:
             host.disconnect()
 
     def unused(self, dead: tuple[Attachment, ...]) -> list[str]:
-        """Lines there that nobody will use after a success: of an earlier attach, or of one that was killed."""
-        found = {line_of(one) for one in dead if one.where == self.draft.where}
+        """Return lines in ``authorized_keys`` left by the earlier attachment or by killed commands."""
+        lines = {line_of(attachment) for attachment in dead if attachment.where == self.draft.where}
         if self.old is not None and self.old.key == MADE:
-            found.add(line_of(self.old))
-        return sorted(found - {"", line_of(self.draft)})
+            lines.add(line_of(self.old))
+        return sorted(lines - {"", line_of(self.draft)})
 
     def tidy(self, saved: Attachment, lines: list[str], dead: tuple[Attachment, ...]) -> None:
-        """After a success: take such lines away, and forget where they came from."""
+        """Clean up after a successful attach: remove ``lines``, the old password, and dead drafts."""
         if lines:
             host = SshHost(saved, self.paths)
             try:
                 for line in lines:
                     host.ask({"do": "key", "action": "remove", "line": line})
             except HostError as error:
-                self.talk.say(f"an unused key remains in ~/.ssh/authorized_keys on the machine: {error.message}")
+                self.prompter.say(f"an unused key remains in ~/.ssh/authorized_keys on the machine: {error.message}")
             finally:
                 host.close()
         if self.old is not None and self.old.password:
             self._forget_password(self.old.keyring_name)
-        for one in dead:
-            if one.where == saved.where:
-                Attachments(self.paths).remove(one)
+        for attachment in dead:
+            if attachment.where == saved.where:
+                Attachments(self.paths).remove(attachment)
 
     def _forget_password(self, name: str) -> None:
-        """An entry of an older version, whose name has no way in it; unless another machine still uses it."""
+        """Remove an older version's keyring entry (without a route) unless another machine uses it."""
         kept = Attachments(self.paths).list()
-        if all(one.keyring_name != name for one in kept if one.password):
-            secret.forget(name)
+        if all(attachment.keyring_name != name for attachment in kept if attachment.password):
+            secret_sources.forget(name)
 
 
-def bury(attachments: Attachments) -> tuple[Attachment, ...]:
-    """What killed commands left here; those that are returned may have left a key on their machine."""
+def remove_dead_drafts(attachments: Attachments) -> tuple[Attachment, ...]:
+    """Remove drafts of killed commands. Return those that may have left a key on their machine."""
     kept = []
     for dead in attachments.dead_drafts():
         if dead.identity:
             for key in {OWN, MADE, dead.key}:
-                contact.forget(replace(dead, key=key))
+                first_contact.close_connection(replace(dead, key=key))
         if dead.identity and line_of(dead):
             kept.append(dead)
         else:
@@ -117,15 +117,15 @@ def bury(attachments: Attachments) -> tuple[Attachment, ...]:
 
 
 def line_of(attachment: Attachment) -> str:
-    """What it has in authorized_keys, if the key is ours."""
+    """Return the attachment's line in ``authorized_keys``, or "" if mlw did not create a key."""
     try:
         return (attachment.folder / "key.pub").read_text().strip()
     except OSError:
         return ""
 
 
-def key_in_words(attachment: Attachment) -> str:
-    """How this target is logged in to."""
+def describe_key(attachment: Attachment) -> str:
+    """Describe how mlw logs in to this target."""
     if attachment.password:
         return "a password stored in the keyring of this machine"
     if attachment.key == MADE:
@@ -136,7 +136,7 @@ def key_in_words(attachment: Attachment) -> str:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _ignore_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return

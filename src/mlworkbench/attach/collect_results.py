@@ -1,134 +1,135 @@
-"""Before a machine is let go: what runs left there comes home, and those that go on are named."""
+"""Download the results of runs before a machine is detached, and list its unfinished runs."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ..attachments import Attachment
 from ..errors import MlwError
-from ..fetch import Brought, Progress, bring_outputs, most_bytes
+from ..fetch_outputs import DownloadResult, Progress, download_outputs, max_download_size
 from ..follow import Follower
-from ..history.query import Query
+from ..history.run_query import Query
 from ..history.store import History
 from ..hosts.replies import printable
-from ..hosts.ssh import SshHost
+from ..hosts.ssh_host import SshHost
 from ..inferred_state import INTERRUPTED
 from ..model import IN_CONTACT, Compute, Run
 from ..remote.shared.endings import TARGET_LOST
 from ..remote.shared.frames import CHUNK
 from ..remote.shared.kept_reasons import UNCOLLECTED
-from ..remote.shared.layout import is_outside
-from ..remote.shared.untrusted import parse_json
-from ..runfiles.home_state import is_home, why_not_home
-from ..targets.opening import open_target
-from ..targets.remote import find_attachment
+from ..remote.shared.layout import is_untracked
+from ..remote.shared.untrusted_json import parse_json
+from ..runfiles.fetch_state import is_fetched, unfetched_reason
+from ..targets.open_remote import find_attachment
+from ..targets.target_factory import open_target
 
-_NAMED = 10
+_MAX_NAMES = 10
 _NOT_COLLECTED = "outputs that could not be collected"
-_LARGEST_SPEC = 64 << 20
+_MAX_SPEC_SIZE = 64 << 20
 
 
 @dataclass
-class Left:
-    """How the runs of the machine stand. ``missing``: results that are there alone, and why."""
+class MachineRuns:
+    """State of a machine's runs. ``missing`` lists runs whose results exist only there, with reasons."""
 
-    brought: list[str] = field(default_factory=list)
-    going: list[Run] = field(default_factory=list)
+    downloaded: list[str] = field(default_factory=list)
+    unfinished: list[Run] = field(default_factory=list)
     missing: list[tuple[Run, str]] = field(default_factory=list)
-    asked: bool = True  # the machine itself
+    asked: bool = True  # the machine was contacted
 
     @property
     def busy(self) -> list[Run]:
-        """Those that were taken on there, or may be just now, and have not ended."""
-        return [run for run in self.going if run.detail != INTERRUPTED]
+        """Unfinished runs that the machine has accepted or may still accept."""
+        return [run for run in self.unfinished if run.detail != INTERRUPTED]
 
     @property
     def uncollected(self) -> list[Run]:
-        """Those that have ended, with outputs that mlw cannot fetch."""
+        """Finished runs with outputs that mlw cannot download."""
         return [run for run, why in self.missing if why == _NOT_COLLECTED]
 
     @property
     def interrupted(self) -> list[Run]:
-        """Those whose submit died before."""
-        return [run for run in self.going if run.detail == INTERRUPTED]
+        """Runs whose submission was interrupted."""
+        return [run for run in self.unfinished if run.detail == INTERRUPTED]
 
 
-def named(words: list[str]) -> str:
-    more = f", and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
-    return ", ".join(words[:_NAMED]) + more
+def listed(names: list[str]) -> str:
+    more = f", and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
-def unsettled(history: History) -> list[Run]:
-    """Runs of all projects, on any machine elsewhere, that have not ended or are not all at home. Oldest first.
+def runs_to_collect(history: History) -> list[Run]:
+    """Return runs on other machines that are unfinished or not fully downloaded, oldest first.
 
-    Those that another laptop submitted are that one's.
+    Includes runs of all projects, but not runs that another laptop submitted.
     """
-    found = history.search(Query(hidden=True, inside=False))
+    all_runs = history.search(Query(hidden=True, inside=False))
     root = history.paths.root
-    own = [run for run in found if run.spec.origin is None and not is_outside(run.id)]
-    elsewhere = [run for run in own if run.spec.compute.address is not None]
-    return [run for run in reversed(elsewhere) if not is_home(run, root.run(run.id))]
+    runs = [run for run in all_runs if run.spec.origin is None and not is_untracked(run.id)]
+    elsewhere = [run for run in runs if run.spec.compute.address is not None]
+    return [run for run in reversed(elsewhere) if not is_fetched(run, root.run(run.id))]
 
 
-def bring_home(history: History, host: SshHost, progress: Progress) -> Left:
-    """Ask how the runs of this machine stand, and fetch log, metrics and outputs of those that have ended."""
-    left = Left()
-    for run in _its_runs(history, host):
+def download_results(history: History, host: SshHost, progress: Progress) -> MachineRuns:
+    """Update the runs of this machine and download logs, metrics, and outputs of finished runs."""
+    left = MachineRuns()
+    for run in _machine_runs(history, host):
         try:
-            now, why = _bring(history, run, as_attached(run.spec.compute, host.attachment), progress)
-        except MlwError as error:  # one that cannot be had must not keep the others there
-            now, why = history.known(run.id)[0], error.message
+            now, why = _download_run(history, run, as_attached(run.spec.compute, host.attachment), progress)
+        except MlwError as error:  # one failed download must not prevent the others
+            now, why = history.load(run.id)[0], error.message
         if not now.status.final:
-            left.going.append(now)
+            left.unfinished.append(now)
         elif why is not None:
             left.missing.append((now, why))
         else:
-            left.brought.append(now.id)
+            left.downloaded.append(now.id)
     return left
 
 
-def left_at_home(runs: list[Run], history: History) -> Left:
-    """Runs that have ended, with results that no fetch brings: not collected, or left there by FetchOutputs."""
-    left = Left()
+def find_missing(runs: list[Run], history: History) -> MachineRuns:
+    """Return finished runs with outputs that were not collected or that FetchOutputs excludes."""
+    left = MachineRuns()
     for run in runs:
         folder = history.paths.root.run(run.id)
-        if why_not_home(run, folder) == UNCOLLECTED:
+        if unfetched_reason(run, folder) == UNCOLLECTED:
             left.missing.append((run, _NOT_COLLECTED))
-        elif run.status.final and run.outputs and most_bytes(run.spec.fetch) < 0:
+        elif run.status.final and run.outputs and max_download_size(run.spec.fetch) < 0:
             left.missing.append((run, f"{run.outputs} outputs that FetchOutputs excludes"))
     return left
 
 
-def as_known(history: History, found: Attachment) -> Left:
-    """The same without a word from the machine."""
-    left = Left(asked=False)
-    for run in unsettled(history):
-        if _is_of(run, found, history):
+def known_runs(history: History, attachment: Attachment) -> MachineRuns:
+    """Return the last known state of the machine's runs, without contacting the machine."""
+    left = MachineRuns(asked=False)
+    for run in runs_to_collect(history):
+        if _is_on_machine(run, attachment, history):
             if run.ending == TARGET_LOST:
-                continue  # nothing of it was there any more
+                continue  # the machine no longer has the run's files
             if run.status.final:
                 left.missing.append((run, "the machine was not contacted"))
             else:
-                left.going.append(run)
+                left.unfinished.append(run)
     return left
 
 
-def _is_of(run: Run, found: Attachment, history: History) -> bool:
-    known = find_attachment(run.spec.compute, history.paths)
-    return known is not None and known.folder == found.folder
+def _is_on_machine(run: Run, attachment: Attachment, history: History) -> bool:
+    current = find_attachment(run.spec.compute, history.paths)
+    return current is not None and current.folder == attachment.folder
 
 
-def _its_runs(history: History, host: SshHost) -> Iterator[Run]:
-    """Also those that went there by another name, if the machine proves that it has them.
+def _machine_runs(history: History, host: SshHost) -> Iterator[Run]:
+    """Yield the machine's runs, and other machines' runs if this machine proves that it has their keys.
 
-    A machine that may be hostile is not believed about runs of another one: it would forge their results. The same
-    home may have several machines, or one that got a new host key, so the proof alone counts.
+    Several machines may share a home folder. Without the proof, a hostile machine could forge results of
+    another machine's runs. Host keys are no proof, because they may change.
     """
-    there = host.attachment
-    for run in unsettled(history):
-        own = find_attachment(run.spec.compute, history.paths)
-        if own is not None and own.folder == there.folder:
+    attachment = host.attachment
+    for run in runs_to_collect(history):
+        current = find_attachment(run.spec.compute, history.paths)
+        if current is not None and current.folder == attachment.folder:
             if not run.status.final or host.news(run.id, {}, 1).exists:
                 yield run
         elif _has_spec(host, run):
@@ -136,28 +137,28 @@ def _its_runs(history: History, host: SshHost) -> Iterator[Run]:
 
 
 def _has_spec(host: SshHost, run: Run) -> bool:
-    """Whether the machine has what was sent with the run: a random key, which no other machine knows."""
+    """Return whether the machine has the random key that was sent with the run."""
     data = b""
-    while len(data) < _LARGEST_SPEC:
+    while len(data) < _MAX_SPEC_SIZE:
         more = host.read_file(run.id, "spec.json", len(data), CHUNK)
         if not more:
             break
         data += more
     try:
-        found = parse_json(data)
-        return [found[name] for name in ("id", "key", "created")] == [run.id, run.spec.key, run.spec.created]
+        attachment = parse_json(data)
+        return [attachment[name] for name in ("id", "key", "created")] == [run.id, run.spec.key, run.spec.created]
     except (ValueError, KeyError, TypeError):
         return False
 
 
-def as_attached(compute: Compute, found: Attachment) -> Compute:
-    """The target of a run by the name and the way that lead to its machine now."""
-    port, jump = found.file_port, found.jump
-    return replace(compute, address=found.address, username=found.username, port=port, jump_host=jump)
+def as_attached(compute: Compute, attachment: Attachment) -> Compute:
+    """Return the target of a run with the machine's current name and route."""
+    port, jump = attachment.file_port, attachment.jump
+    return replace(compute, address=attachment.address, username=attachment.username, port=port, jump_host=jump)
 
 
-def _bring(history: History, run: Run, compute: Compute, progress: Progress) -> tuple[Run, str | None]:
-    """How the run stands, and what of it could not be had."""
+def _download_run(history: History, run: Run, compute: Compute, progress: Progress) -> tuple[Run, str | None]:
+    """Return the updated run, and a description of what could not be downloaded."""
     target = open_target(compute, history.paths)
     folder = history.paths.root.run(run.id)
     try:
@@ -166,22 +167,33 @@ def _bring(history: History, run: Run, compute: Compute, progress: Progress) -> 
             return follower.run, None
         for _ in follower.chunks(live=False):
             continue
-        brought = bring_outputs(follower.run, target.host, folder, progress)
+        result = download_outputs(follower.run, target.host, folder, progress)
     finally:
         target.host.close()
-    if is_home(follower.run, folder):
+    if is_fetched(follower.run, folder):
         return follower.run, None
-    if why_not_home(follower.run, folder) == UNCOLLECTED:
+    if unfetched_reason(follower.run, folder) == UNCOLLECTED:
         return follower.run, _NOT_COLLECTED
-    return follower.run, _why(follower, brought)
+    return follower.run, _why(follower, result)
 
 
-def _why(follower: Follower, brought: Brought | None) -> str:
-    if not follower.log_is_home():
+def _why(follower: Follower, result: DownloadResult | None) -> str:
+    if not follower.is_log_complete():
         return "log not downloaded" if follower.run.contact == IN_CONTACT else follower.run.contact
-    if brought is not None and brought.outcome.failed:
-        path, why = brought.outcome.failed[0]
+    if result is not None and result.outcome.failed:
+        path, why = result.outcome.failed[0]
         return f"{printable(path)}: {why}"
-    if brought is not None and brought.left:
-        return f"{brought.left} outputs that FetchOutputs excludes"
+    if result is not None and result.left:
+        return f"{result.left} outputs that FetchOutputs excludes"
     return "outputs not downloaded"
+
+
+def copy_command(run: Run, attachment: Attachment) -> str:
+    """Return the ``scp`` command that copies a run's working copy from its target."""
+    command = ["scp", "-r"]
+    command += ["-P", str(attachment.file_port)] if attachment.file_port is not None else []
+    command += ["-J", attachment.jump] if attachment.jump else []
+    command += ["-i", str(attachment.key_file)] if attachment.key_file else []
+    address = f"[{attachment.address}]" if ":" in attachment.address else attachment.address
+    # Relative to the home folder, because not every scp expands a tilde.
+    return shlex.join([*command, f"{attachment.username}@{address}:.mlw/runs/{run.spec.folder}/work", f"{run.id}-work"])

@@ -1,71 +1,70 @@
-"""Undoing an attach, and changing one."""
+"""Detach a machine, or change its attachment."""
 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 
 from ..attachments import FILE, MADE, Attachment, Attachments
 from ..client_identity import client_of
-from ..config.project import Project
-from ..consents import Consent
+from ..config.project_folder import Project
+from ..container_consents import Consent
 from ..errors import HostError, LaunchError, UsageError
-from ..fetch import Progress
-from ..history.query import Query
+from ..fetch_outputs import Progress
+from ..history.run_query import Query
 from ..history.store import History
-from ..hosts import contact
+from ..hosts import first_contact
 from ..hosts.replies import Reply, printable
-from ..hosts.ssh import SshHost
-from ..hosts.survey import TargetRun, ask_survey
+from ..hosts.root_survey import TargetRun, fetch_survey
+from ..hosts.ssh_host import SshHost
 from ..model import IN_CONTACT, Compute, Run
 from ..paths import UserPaths
 from ..remote.shared.failpoint import failpoint
-from ..secret import forget
-from ..targets.consent import resolve_consents
-from ..targets.remote import attach_command, find_attachment, not_attached
+from ..secret_sources import forget
+from ..targets.consent_check import resolve_consents
+from ..targets.open_remote import attach_command, find_attachment, not_attached
 from ..targets.types import needs_attach, type_of
-from . import login
-from .attempt import bury, line_of
-from .homecoming import Left, as_attached, as_known, bring_home, left_at_home, named
-from .purge import Options, Plan, local_projects, make_plan
-from .wish import Talk
+from . import ssh_login
+from .attach_request import Prompter
+from .attach_transaction import line_of, remove_dead_drafts
+from .collect_results import MachineRuns, as_attached, copy_command, download_results, find_missing, known_runs, listed
+from .purge_plan import Options, Plan, local_projects, make_plan
 
 
 class Busy(HostError):
-    """The machine answers, and something there is in the way."""
+    """Error raised if the machine responds but something on it prevents the operation."""
 
-    exit_code = LaunchError.exit_code  # nothing is wrong with the machine or the words: try again later
+    exit_code = LaunchError.exit_code  # the command is valid and can be repeated later
 
 
 def attachment_of(project: Project, name: str, paths: UserPaths) -> Attachment | None:
-    """What this user attached under that name, also if the project's file is gone or damaged."""
-    known = Attachments(paths).of_project(str(project.root), name)
-    if name not in project.computes() and known is not None:
-        return known
+    """Return the attachment called ``name``, even if the project's file is missing or damaged."""
+    attachment = Attachments(paths).of_project(str(project.root), name)
+    if name not in project.computes() and attachment is not None:
+        return attachment
     compute = project.compute(name)
     if type_of(compute).attach is not None and not needs_attach(compute):
-        return None  # reached from here: its files are all there is to it
+        return None  # a directly used cluster has no attachment
     if compute.address is None:
         raise UsageError(f"{name} has type {compute.type}, which needs no attached machine")
     return find_attachment(compute, paths)
 
 
 def _attached(project: Project, name: str, paths: UserPaths) -> Attachment:
-    found = attachment_of(project, name, paths)
-    if found is None:
+    attachment = attachment_of(project, name, paths)
+    if attachment is None:
         raise not_attached(project.compute(name))
-    return found
+    return attachment
 
 
 # -- detach --------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Told:
-    """What was done, line by line; what the user should know of runs there; and how the machine is had again."""
+class DetachReport:
+    """Result of a detach: completed steps, warnings about runs, and how to attach again."""
 
     done: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -81,20 +80,20 @@ def detach(
     keep_files: bool,
     force: bool,
     progress: Progress = lambda done, total: None,
-) -> Told:
-    """What runs left there comes home first. ``force``: also without the machine, or without such results."""
-    found = find_to_detach(project, name, paths, purge is not None)
-    told = Told()
-    done = told.done
-    if found is not None:
-        others = local_projects(found.projects, (str(project.root), name))
+) -> DetachReport:
+    """Download results, then detach. ``force`` ignores an unreachable machine or missing results."""
+    attachment = find_to_detach(project, name, paths, purge is not None)
+    report = DetachReport()
+    done = report.done
+    if attachment is not None:
+        others = local_projects(attachment.projects, (str(project.root), name))
         if purge or not others:
-            left = _leave(found, paths, told, _Wish(purge, force, progress, bool(others)))
+            left = _detach(attachment, paths, report, _DetachOptions(purge, force, progress, bool(others)))
             compute = project.compute(name) if name in project.computes() else None
-            _tell_left(told, left, found, purge is not None, compute)
+            _report_runs(report, left, attachment, purge is not None, compute)
         if others:
-            Attachments(paths).save(replace(found, projects=others))
-            done.append(f"{found.where} stays attached: project {others[0][0]} uses it as {others[0][1]}")
+            Attachments(paths).save(replace(attachment, projects=others))
+            done.append(f"{attachment.where} stays attached: project {others[0][0]} uses it as {others[0][1]}")
     if not keep_files:
         for suffix in (".compute", ".runconfig"):
             path = project.folder / (name + suffix)
@@ -103,28 +102,28 @@ def detach(
                 done.append(f"removed {path}")
     if not done:
         done.append(f"{name} was not attached")
-    return told
+    return report
 
 
 def find_to_detach(project: Project, name: str, paths: UserPaths, purge: bool) -> Attachment | None:
-    """The attachment. To purge a machine that is not attached is an error: nothing would be deleted."""
-    found = attachment_of(project, name, paths)
-    if found is None and purge and name in project.computes() and project.compute(name).address:
+    """Return the attachment, or None. Raise if a machine to be purged is not attached."""
+    attachment = attachment_of(project, name, paths)
+    if attachment is None and purge and name in project.computes() and project.compute(name).address:
         raise not_attached(project.compute(name))
-    return found
+    return attachment
 
 
 def plan_purge(
     project: Project, name: str, paths: UserPaths, options: Options, force: bool
 ) -> tuple[Plan, HostError | None]:
-    """What a purge would do, and why it would be refused. Nothing is fetched and nothing is changed."""
-    found = _attached(project, name, paths)
-    host = SshHost(found, paths)
+    """Return the purge plan and the reason for refusing it, if any. Downloads and changes nothing."""
+    attachment = _attached(project, name, paths)
+    host = SshHost(attachment, paths)
     history = History(paths)
     try:
-        plan = make_plan(ask_survey(host, sizes=True), history, client_of(paths), options)
+        plan = make_plan(fetch_survey(host, sizes=True), history, client_of(paths), options)
         try:
-            _foresee(plan, history, found, force)
+            _check_in_advance(plan, history, attachment, force)
         except Busy as refusal:
             return plan, refusal
         return plan, None
@@ -133,192 +132,186 @@ def plan_purge(
         history.close()
 
 
-def _foresee(plan: Plan, history: History, found: Attachment, force: bool) -> None:
-    """Raise what a purge would be refused for. What it can fetch first is no reason."""
-    lacking = {one.id for one in plan.removed_mine()}
+def _check_in_advance(plan: Plan, history: History, attachment: Attachment, force: bool) -> None:
+    """Raise if a purge would be refused. Results that can still be downloaded do not prevent it."""
+    lacking = {run.id for run in plan.undownloaded_of_this_laptop()}
     mine = [run for run in history.search(Query(hidden=True, inside=False)) if run.id in lacking]
-    _check_plan(plan, found.where, force, known={run.id for run in mine})
-    left = left_at_home(mine, history)
+    _check_plan(plan, attachment.where, force, downloadable={run.id for run in mine})
+    left = find_missing(mine, history)
     if left.missing and not force:
         raise Busy(
-            f"~/.mlw on {found.where} has results that were not downloaded: {_missing(left)}", _rescue(left, found)
+            f"~/.mlw on {attachment.where} has results that were not downloaded: {_missing(left)}",
+            _rescue(left, attachment),
         )
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _DetachOptions:
     purge: Options | None
     force: bool
     progress: Progress
-    stays: bool  # another project of this laptop uses the machine
+    stays: bool  # another project on this laptop uses the machine
 
 
-def _leave(found: Attachment, paths: UserPaths, told: Told, wish: _Wish) -> Left:
-    done = told.done
-    host = SshHost(found, paths)
+def _detach(attachment: Attachment, paths: UserPaths, report: DetachReport, options: _DetachOptions) -> MachineRuns:
+    done = report.done
+    host = SshHost(attachment, paths)
     attachments = Attachments(paths)
-    dead = tuple(one for one in bury(attachments) if one.where == found.where)
+    dead = tuple(draft for draft in remove_dead_drafts(attachments) if draft.where == attachment.where)
     history = History(paths)
     try:
         host.connect()
-        left = bring_home(history, host, wish.progress)
-        _check(left, found, wish)
-        if wish.purge:
-            _purge(host, history, told, wish.purge, wish.force)
-        if not wish.stays:
-            done += _leave_there(host, found, client_of(paths).id, [line_of(one) for one in dead])
+        left = download_results(history, host, options.progress)
+        _check(left, attachment, options)
+        if options.purge:
+            _purge(host, history, report, options.purge, options.force)
+        if not options.stays:
+            done += _clean_up_machine(host, attachment, client_of(paths).id, [line_of(draft) for draft in dead])
     except Busy as error:
         raise Busy(f"nothing was detached: {error.message}", error.hint, more=error.more) from None
     except HostError as error:
-        if not wish.force:
+        if not options.force:
             more = "use --force to detach without contacting the machine"
-            hint = "; ".join(word for word in (error.hint, more) if word)
+            hint = "; ".join(text for text in (error.hint, more) if text)
             raise HostError(f"nothing was detached: {error.message}", hint) from None
-        left = as_known(history, found)
+        left = known_runs(history, attachment)
         done.append(f"the machine was not contacted: {error.message}")
-        if found.key == MADE:
-            mark = line_of(found).rpartition(" ")[2]
+        if attachment.key == MADE:
+            mark = line_of(attachment).rpartition(" ")[2]
             done.append(f"its ~/.ssh/authorized_keys still contains a line that ends in {mark}")
     host.disconnect()
-    if wish.stays:
+    if options.stays:
         return left
-    if found.password:
-        forget(found.keyring_name)
-    for one in (*dead, found):
-        attachments.remove(one)
+    if attachment.password:
+        forget(attachment.keyring_name)
+    for detached in (*dead, attachment):
+        attachments.remove(detached)
     history.close()
-    done.append(f"detached {found.where}")
+    done.append(f"detached {attachment.where}")
     return left
 
 
-def _check(left: Left, found: Attachment, wish: _Wish) -> None:
-    """Nothing is deleted that a run needs, or that is there alone."""
-    if wish.purge and left.busy:
+def _check(left: MachineRuns, attachment: Attachment, options: _DetachOptions) -> None:
+    """Raise an error if a run still needs the folder or results exist only on the machine."""
+    if options.purge and left.busy:
         raise Busy(
-            f"~/.mlw on {found.where} cannot be deleted while runs are active: {named([run.id for run in left.busy])}",
+            f"~/.mlw on {attachment.where} cannot be deleted while runs are active: "
+            f"{listed([run.id for run in left.busy])}",
             "wait for the runs to finish, or stop them with 'mlw cancel'",
         )
-    if wish.purge and left.missing and not wish.force:
+    if options.purge and left.missing and not options.force:
         raise Busy(
-            f"~/.mlw on {found.where} has results that were not downloaded: {_missing(left)}", _rescue(left, found)
+            f"~/.mlw on {attachment.where} has results that were not downloaded: {_missing(left)}",
+            _rescue(left, attachment),
         )
 
 
-def _rescue(left: Left, found: Attachment) -> str:
-    """How the results come here: what could not be collected, only by a copy of the working copy there."""
+def _rescue(left: MachineRuns, attachment: Attachment) -> str:
+    """Return a hint on how to get the results. Uncollected outputs must be copied with ``scp``."""
     uncollected = left.uncollected
     fetchable = [run for run, _ in left.missing if run not in uncollected]
     ways = [f"download them with 'mlw history download -r {fetchable[0].id}'"] if fetchable else []
     if uncollected:
-        ways.append(f"copy the outputs that were not collected with: {copy_command(uncollected[0], found)}")
+        ways.append(f"copy the outputs that were not collected with: {copy_command(uncollected[0], attachment)}")
     return "; ".join([*ways, "or use --force to delete them anyway"])
 
 
-def copy_command(run: Run, found: Attachment) -> str:
-    """The scp command for the working copy of a run on its target."""
-    words = ["scp", "-r"]
-    words += ["-P", str(found.file_port)] if found.file_port is not None else []
-    words += ["-J", found.jump] if found.jump else []
-    words += ["-i", str(found.key_file)] if found.key_file else []
-    address = f"[{found.address}]" if ":" in found.address else found.address
-    # Relative to the home folder: not every scp expands a tilde there.
-    return shlex.join([*words, f"{found.username}@{address}:.mlw/runs/{run.spec.folder}/work", f"{run.id}-work"])
+def _missing(left: MachineRuns) -> str:
+    return listed([f"run {run.id} ({why})" for run, why in left.missing])
 
 
-def _missing(left: Left) -> str:
-    return named([f"run {run.id} ({why})" for run, why in left.missing])
-
-
-def _tell_left(told: Told, left: Left, found: Attachment, purged: bool, compute: Compute | None) -> None:
-    """Which runs nobody can be asked about from now on, and how that is changed."""
-    if left.brought:
-        told.done.insert(0, f"downloaded the results of {named([f'run {one}' for one in left.brought])}")
+def _report_runs(
+    report: DetachReport, left: MachineRuns, attachment: Attachment, purged: bool, compute: Compute | None
+) -> None:
+    """Add warnings about runs that can no longer be updated, and a hint to attach again."""
+    if left.downloaded:
+        report.done.insert(0, f"downloaded the results of {listed([f'run {run_id}' for run_id in left.downloaded])}")
     deleted = purged and left.asked
     if left.missing:
-        words = "deleted without being downloaded" if deleted else "results not downloaded, left on the machine"
-        told.warnings.append(f"{words}: {_missing(left)}")
+        note = "deleted without being downloaded" if deleted else "results not downloaded, left on the machine"
+        report.warnings.append(f"{note}: {_missing(left)}")
     if left.busy:
-        runs = named([f"run {run.id} ({_standing(run)})" for run in left.busy])
-        told.warnings.append(
+        runs = listed([f"run {run.id} ({_describe_state(run)})" for run in left.busy])
+        report.warnings.append(
             f"still active: {runs}; they continue, but 'mlw ps', 'mlw logs', and 'mlw cancel' cannot reach them"
             " until you attach the machine again"
         )
     if left.interrupted:
-        runs = named([f"run {run.id}" for run in left.interrupted])
-        told.warnings.append(f"not started: {runs}; attach the machine again to resume or cancel")
+        runs = listed([f"run {run.id}" for run in left.interrupted])
+        report.warnings.append(f"not started: {runs}; attach the machine again to resume or cancel")
     mine = [*left.busy, *left.interrupted, *(run for run, _ in left.missing if not deleted)]
     if mine:
-        compute = compute or as_attached(mine[0].spec.compute, found)
-        own = found.key_file if found.key.startswith(FILE) else None
-        lost = own is None or own.is_relative_to(found.folder.parent)  # a key of ours goes with the attachment
-        told.hint = f"attach it again: {attach_command(compute, None if lost else str(own))}"
+        compute = compute or as_attached(mine[0].spec.compute, attachment)
+        key_file = attachment.key_file if attachment.key.startswith(FILE) else None
+        lost = key_file is None or key_file.is_relative_to(attachment.folder.parent)  # deleted with the attachment
+        report.hint = f"attach it again: {attach_command(compute, None if lost else str(key_file))}"
 
 
-def _standing(run: Run) -> str:
-    words = run.status.value if run.contact == IN_CONTACT else f"{run.status.value}, {run.contact}"
-    return printable(f"{words}, {run.detail}" if run.detail else words)
+def _describe_state(run: Run) -> str:
+    status = run.status.value if run.contact == IN_CONTACT else f"{run.status.value}, {run.contact}"
+    return printable(f"{status}, {run.detail}" if run.detail else status)
 
 
-def _purge(host: SshHost, history: History, told: Told, options: Options, force: bool) -> None:
-    """Delete what this laptop may delete there, after the user has seen it and agreed."""
-    plan = make_plan(ask_survey(host, sizes=True), history, client_of(history.paths), options)
+def _purge(host: SshHost, history: History, report: DetachReport, options: Options, force: bool) -> None:
+    """Delete what this laptop may delete on the machine, after the user has confirmed it."""
+    plan = make_plan(fetch_survey(host, sizes=True), history, client_of(history.paths), options)
     options.show(plan)
     _check_plan(plan, host.attachment.where, force)
     options.confirm(plan)
-    reply = Reply(host.identity, host.ask(plan.request(), patience=600.0))
+    reply = Reply(host.identity, host.ask(plan.request(), timeout=600.0))
     if not reply.ok:
         raise Busy(
             f"~/.mlw on {host.attachment.where} could not be deleted: {reply.problem}",
             "wait for the runs to finish, or stop them with 'mlw cancel'",
         )
     left = reply.texts("left")
-    told.done.append(f"deleted ~/.mlw on {host.attachment.where}{f', except {named(left)}' if left else ''}")
+    report.done.append(f"deleted ~/.mlw on {host.attachment.where}{f', except {listed(left)}' if left else ''}")
     if plan.survey.shared and not options.shared:
-        told.done.append("shared folders were kept; --shared-folders also deletes them")
-    if plan.given_up():
-        told.warnings.append(f"deleted without being downloaded: {_theirs(plan, plan.given_up())}")
+        report.done.append("shared folders were kept; --shared-folders also deletes them")
+    if plan.expired_runs():
+        report.warnings.append(f"deleted without being downloaded: {_describe_runs(plan, plan.expired_runs())}")
 
 
-def _check_plan(plan: Plan, who: str, force: bool, known: Collection[str] = ()) -> None:
-    """Nothing is deleted that another laptop still needs. ``known``: runs of this history, not fetched yet."""
-    if plan.going():
+def _check_plan(plan: Plan, who: str, force: bool, downloadable: Collection[str] = ()) -> None:
+    """Raise if the data is still needed. ``downloadable`` holds IDs of runs that can be downloaded."""
+    if plan.active():
         raise Busy(
-            f"~/.mlw on {who} cannot be deleted while runs are active: {_theirs(plan, plan.going())}",
+            f"~/.mlw on {who} cannot be deleted while runs are active: {_describe_runs(plan, plan.active())}",
             "wait for the runs to finish, or stop them with 'mlw cancel'",
         )
-    theirs = plan.others_lacking()
+    theirs = plan.undownloaded_of_others()
     if theirs:
         raise Busy(
-            f"~/.mlw on {who} has results that other laptops have not downloaded: {_theirs(plan, theirs)}",
+            f"~/.mlw on {who} has results that other laptops have not downloaded: {_describe_runs(plan, theirs)}",
             "on that laptop, download them with mlw history download, or delete them with"
             " mlw experiment clean -t TARGET --unfetched --yes; for laptops no longer in use: --others-older-than 90d",
             more="purge-refused",
         )
-    removed = [one.id for one in plan.removed_mine() if one.id not in known]
+    removed = [run.id for run in plan.undownloaded_of_this_laptop() if run.id not in downloadable]
     if removed and not force:
         raise Busy(
-            f"~/.mlw on {who} has results of runs that are not in this history: {named(removed)}",
+            f"~/.mlw on {who} has results of runs that are not in this history: {listed(removed)}",
             "they were removed from the history before they were downloaded; --force deletes them",
             more="purge-refused",
         )
 
 
-def _theirs(plan: Plan, runs: list[TargetRun]) -> str:
-    return named([f"run {printable(one.id)} (laptop {plan.laptop(one.client)})" for one in runs])
+def _describe_runs(plan: Plan, runs: list[TargetRun]) -> str:
+    return listed([f"run {printable(run.id)} (laptop {plan.laptop(run.client)})" for run in runs])
 
 
-def _leave_there(host: SshHost, found: Attachment, client: str, lines: list[str]) -> list[str]:
+def _clean_up_machine(host: SshHost, attachment: Attachment, client: str, lines: list[str]) -> list[str]:
     done = []
     if client:
         host.ask({"do": "leave", "client": client})
-    if found.linger:
+    if attachment.linger:
         off = Reply(host.identity, host.ask({"do": "linger", "on": False})).ok
         done.append("disabled lingering" if off else "lingering could not be disabled")
     for line in lines:
         host.ask({"do": "key", "action": "remove", "line": line})
-    if found.key == MADE and login.remove_key(host, found):
+    if attachment.key == MADE and ssh_login.remove_key(host, attachment):
         done.append("removed the SSH key that attach installed")
-    elif found.key.endswith(f"{os.sep}key") and found.key.startswith("file:"):
+    elif attachment.key.endswith(f"{os.sep}key") and attachment.key.startswith("file:"):
         done.append("~/.ssh/authorized_keys on the machine still contains the line that you appended")
     return done
 
@@ -329,44 +322,44 @@ def _leave_there(host: SshHost, found: Attachment, client: str, lines: list[str]
 def update(
     project: Project, name: str, paths: UserPaths, *, allow: tuple[Consent, ...], forbid: tuple[Consent, ...]
 ) -> Attachment:
-    """Change what containers may have there, and resolve its folders again."""
-    found = _attached(project, name, paths)
-    kept = {(one.kind, one.value): one for one in found.allowed}
-    for one in forbid:
-        if kept.pop((one.kind, one.value), None) is None:
-            what = ", ".join(known.text for known in found.allowed) or "nothing"
-            raise UsageError(f"{one.text} was not allowed on {name}, {found.where}", f"currently allowed: {what}")
-    changed = replace(found, allowed=tuple(kept.values()))
-    if allow or not forbid:  # to withdraw something needs no contact
-        host = SshHost(found, paths)
+    """Change what containers may access on the machine, and resolve its folders again."""
+    attachment = _attached(project, name, paths)
+    kept = {(consent.kind, consent.value): consent for consent in attachment.allowed}
+    for consent in forbid:
+        if kept.pop((consent.kind, consent.value), None) is None:
+            hint = "currently allowed: " + (", ".join(known.text for known in attachment.allowed) or "nothing")
+            raise UsageError(f"{consent.text} was not allowed on {name}, {attachment.where}", hint)
+    changed = replace(attachment, allowed=tuple(kept.values()))
+    if allow or not forbid:  # revoking needs no connection
+        host = SshHost(attachment, paths)
         allowed, places = resolve_consents(host, changed.allowed, allow)
         host.close()
         changed = replace(changed, allowed=allowed, places=places)
     return Attachments(paths).save(changed)
 
 
-def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_key: str | None) -> list[str]:
-    """A new key of ours in place of the old one; with ``host_key``, the machine's own new key is accepted."""
-    found = _attached(project, name, paths)
+def reset_key(project: Project, name: str, paths: UserPaths, prompter: Prompter, host_key: str | None) -> list[str]:
+    """Replace the key that mlw created; with ``host_key``, accept the machine's new host key."""
+    attachment = _attached(project, name, paths)
     if host_key is not None:
-        return [_accept(found, paths, talk, host_key)]
-    if found.key != MADE:
+        return [_accept(attachment, paths, prompter, host_key)]
+    if attachment.key != MADE:
         raise UsageError(
-            f"{name}, {found.where}, uses your own SSH keys; there is no key that mlw can replace",
+            f"{name}, {attachment.where}, uses your own SSH keys; there is no key that mlw can replace",
             "to accept a new host key, use --host-key FINGERPRINT",
         )
-    host = SshHost(found, paths)
+    host = SshHost(attachment, paths)
     host.connect()
-    old = line_of(found)
-    draft = _copy(found, paths)
+    old = line_of(attachment)
+    draft = _copy(attachment, paths)
     line = ""
     try:
-        made, line = contact.make_key(draft, login.MARK + draft.folder.name.removeprefix(".draft-"))
+        key, line = first_contact.create_key(draft, ssh_login.MARK + draft.folder.name.removeprefix(".draft-"))
         host.ask({"do": "key", "action": "add", "line": line})
         failpoint("key-added")
-        if not contact.key_works(made):
-            raise HostError(f"{found.where} rejected the new key; the old key stays in use")
-        saved = Attachments(paths).save(made)
+        if not first_contact.key_works(key):
+            raise HostError(f"{attachment.where} rejected the new key; the old key stays in use")
+        saved = Attachments(paths).save(key)
     except BaseException:
         if line:
             with suppress(HostError):
@@ -374,27 +367,27 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
         Attachments(paths).remove(draft)
         raise
     host.ask({"do": "key", "action": "remove", "line": old})
-    host.disconnect()  # what comes next is let in by the new key
-    contact.forget(saved)
-    return [f"installed a new key on {found.where} and removed the old one"]
+    host.disconnect()  # later connections use the new key
+    first_contact.close_connection(saved)
+    return [f"installed a new key on {attachment.where} and removed the old one"]
 
 
-def _accept(found: Attachment, paths: UserPaths, talk: Talk, host_key: str) -> str:
-    draft = _copy(found, paths)
+def _accept(attachment: Attachment, paths: UserPaths, prompter: Prompter, host_key: str) -> str:
+    draft = _copy(attachment, paths)
     try:
-        met, _ = login.meet(draft, host_key, talk, None)
-        contact.forget(found)
+        met, _ = ssh_login.verify_host(draft, host_key, prompter, None)
+        first_contact.close_connection(attachment)
         Attachments(paths).save(met)
     except BaseException:
         Attachments(paths).remove(draft)
         raise
-    return f"accepted host key {met.host_key} for {found.where}"
+    return f"accepted host key {met.host_key} for {attachment.where}"
 
 
-def _copy(found: Attachment, paths: UserPaths) -> Attachment:
-    """A draft that is the same machine by the same way in."""
-    names = [one.name for one in fields(Attachment) if one.name not in ("folder", "identity")]
-    draft = Attachments(paths).draft(found.identity, **{name: getattr(found, name) for name in names})
+def _copy(attachment: Attachment, paths: UserPaths) -> Attachment:
+    """Return a draft for the same machine with the same login."""
+    names = [item.name for item in fields(Attachment) if item.name not in ("folder", "identity")]
+    draft = Attachments(paths).draft(attachment.identity, **{name: getattr(attachment, name) for name in names})
     for name in ("known_hosts", "key", "key.pub", "sent"):
-        login.copy_files(found, draft, name)
+        ssh_login.copy_files(attachment, draft, name)
     return draft

@@ -1,4 +1,4 @@
-"""The way in: first the machine's own key, then ours. Before its key is accepted, no secret is sent."""
+"""Log in to a machine. No secret is sent before the host key has been verified and accepted."""
 
 from __future__ import annotations
 
@@ -6,48 +6,50 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from .. import secret
+from .. import secret_sources
 from ..attachments import MADE, Attachment
 from ..errors import HostError, UsageError
-from ..hosts import contact
+from ..hosts import first_contact
 from ..hosts.openssh import HostKeyChanged, LoginRefused, key_changed
 from ..hosts.replies import Reply
-from ..hosts.ssh import SshHost
+from ..hosts.ssh_host import SshHost
 from ..remote.shared.failpoint import failpoint
-from .attempt import Attempt
-from .wish import Talk, Unanswered, Wish
+from .attach_request import AttachRequest, Prompter, Unanswered
+from .attach_transaction import AttachTransaction
 
-MARK = "mlw-"  # the comment of our line in authorized_keys begins so
+MARK = "mlw-"  # comment prefix of mlw's line in authorized_keys
 _TRIES = 3
 
 
-def meet(
-    draft: Attachment, host_key: str | None, talk: Talk, known: Attachment | None
+def verify_host(
+    draft: Attachment, host_key: str | None, prompter: Prompter, earlier: Attachment | None
 ) -> tuple[Attachment, tuple[str, ...]]:
-    """Whose key the machine shows, accepted by somebody; and the ways to log in. ``known``: it as it was met before."""
-    before = known.host_key if known else ""
+    """Verify the host key, prompting if needed. Return the draft and the possible login methods."""
+    before = earlier.host_key if earlier else ""
     try:
-        seen = known.known_hosts if known and host_key is None else None
-        shown = contact.first_contact(draft, alone=host_key is not None, known=seen)
+        known_hosts = earlier.known_hosts if earlier and host_key is None else None
+        shown = first_contact.contact_host(
+            draft, ignore_known_hosts=host_key is not None, earlier_known_hosts=known_hosts
+        )
     except HostKeyChanged as error:
-        raise key_changed(known or draft, before, error.fingerprint) from None
+        raise key_changed(earlier or draft, before, error.fingerprint) from None
     if host_key is not None:
-        if not contact.key_fits(shown, host_key):
+        if not first_contact.matches_host_key(shown, host_key):
             raise HostError(
                 f"host key of {draft.where} is {shown.fingerprint}, not {host_key}; nothing was sent",
                 "verify it on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
                 more="host-key-changed",
             )
     elif before and shown.fingerprint and before != shown.fingerprint:
-        raise key_changed(known or draft, before, shown.fingerprint)
+        raise key_changed(earlier or draft, before, shown.fingerprint)
     elif not shown.trusted and not before:
-        _ask_about_key(draft, shown, talk)
+        _ask_about_key(draft, shown, prompter)
     return replace(draft, host_key=shown.fingerprint), shown.methods
 
 
-def _ask_about_key(draft: Attachment, shown: contact.Contact, talk: Talk) -> None:
-    talk.say(f"First connection to {draft.where}; its host key is {shown.fingerprint} ({shown.kind})")
-    answer = talk.confirm("Trust this host key?")
+def _ask_about_key(draft: Attachment, shown: first_contact.Contact, prompter: Prompter) -> None:
+    prompter.say(f"First connection to {draft.where}; its host key is {shown.fingerprint} ({shown.kind})")
+    answer = prompter.confirm("Trust this host key?")
     if answer is None:
         raise Unanswered(
             f"unknown host key for {draft.where}, and no terminal to confirm it",
@@ -61,17 +63,17 @@ def _ask_about_key(draft: Attachment, shown: contact.Contact, talk: Talk) -> Non
         )
 
 
-def get_in(attempt: Attempt, wish: Wish, methods: tuple[str, ...]) -> None:
-    """From now on the attempt's draft logs in by itself."""
-    draft = attempt.draft
-    if wish.own_key:
-        _with_own_key(attempt)
+def log_in(transaction: AttachTransaction, request: AttachRequest, methods: tuple[str, ...]) -> None:
+    """Complete the draft so that mlw can log in without prompting."""
+    draft = transaction.draft
+    if request.own_key:
+        _with_own_key(transaction)
         return
-    if wish.private_key_file:
-        _with_key_file(attempt, wish)
+    if request.private_key_file:
+        _with_key_file(transaction, request)
         return
-    if wish.password is None and contact.try_keys(draft):
-        attempt.entered(draft)
+    if request.password is None and first_contact.try_keys(draft):
+        transaction.record_login(draft)
         return
     if methods and not {"password", "keyboard-interactive"} & set(methods):
         raise LoginRefused(
@@ -79,26 +81,26 @@ def get_in(attempt: Attempt, wish: Wish, methods: tuple[str, ...]) -> None:
             "use --private-key-file, or use -k to create a key and add it to ~/.ssh/authorized_keys on the machine",
             methods,
         )
-    password = _log_in_with_password(attempt, wish.password, methods)
-    attempt.entered(draft)
-    _keep_access(attempt, password)
+    password = _log_in_with_password(transaction, request.password, methods)
+    transaction.record_login(draft)
+    _keep_access(transaction, password)
 
 
-def _log_in_with_password(attempt: Attempt, given: str | None, methods: tuple[str, ...]) -> str:
-    """The password that was accepted. One that is typed may be wrong twice, as with ssh itself."""
-    draft, talk = attempt.draft, attempt.talk
+def _log_in_with_password(transaction: AttachTransaction, given: str | None, methods: tuple[str, ...]) -> str:
+    """Return the accepted password. Like ssh, allow two wrong attempts at the prompt."""
+    draft, prompter = transaction.draft, transaction.prompter
     for rest in (0,) if given else range(_TRIES - 1, -1, -1):
-        password = given or talk.secret(f"Password for {draft.where}")
+        password = given or prompter.secret(f"Password for {draft.where}")
         if not password:
             break
         try:
-            contact.login_with_password(draft, password, talk.secret)
+            first_contact.login_with_password(draft, password, prompter.secret)
             return password
         except LoginRefused as error:
             refused = f"{draft.where} rejected the password"
             if not rest:
                 raise LoginRefused(refused, "check user name and password", error.methods) from None
-            talk.say(f"{refused}; try again")
+            prompter.say(f"{refused}; try again")
     raise LoginRefused(
         f"{draft.where} rejected all your SSH keys, and no password was given",
         "use --password-stdin or --private-key-file, or run the command in a terminal",
@@ -106,30 +108,30 @@ def _log_in_with_password(attempt: Attempt, given: str | None, methods: tuple[st
     )
 
 
-def _keep_access(attempt: Attempt, password: str) -> None:
-    """From now on without the password, if the server takes keys."""
-    draft, talk = attempt.draft, attempt.talk
-    if _install_key(attempt):
-        talk.say("installed an SSH key for this target; the password is no longer needed and was not stored")
+def _keep_access(transaction: AttachTransaction, password: str) -> None:
+    """Replace the password with a key if the server accepts keys."""
+    draft, prompter = transaction.draft, transaction.prompter
+    if _install_key(transaction):
+        prompter.say("installed an SSH key for this target; the password is no longer needed and was not stored")
         return
-    if not secret.keep(draft.keyring_name, password):
+    if not secret_sources.keep(draft.keyring_name, password):
         raise HostError(
             f"{draft.where} accepts no keys, and this machine has no keyring to store the password",
             "install one (gnome-keyring, KWallet), or let the server accept keys: PubkeyAuthentication yes",
             more="permission-denied",
         )
-    attempt.password = True
-    attempt.entered(replace(draft, password=True))
-    talk.say("the server accepts no keys; the password was stored in the keyring of this machine")
+    transaction.password = True
+    transaction.record_login(replace(draft, password=True))
+    prompter.say("the server accepts no keys; the password was stored in the keyring of this machine")
 
 
-def _install_key(attempt: Attempt) -> bool:
-    """Over the connection that is open: a key of this target's own. False if the server takes none."""
-    draft = attempt.draft
-    with_key, line = contact.make_key(draft, MARK + draft.folder.name.removeprefix(".draft-"))
-    host = SshHost(draft, attempt.paths)
-    attempt.connect(host)
-    attempt.line = line
+def _install_key(transaction: AttachTransaction) -> bool:
+    """Install a key for this target over the open connection. Return False if keys are not accepted."""
+    draft = transaction.draft
+    with_key, line = first_contact.create_key(draft, MARK + draft.folder.name.removeprefix(".draft-"))
+    host = SshHost(draft, transaction.paths)
+    transaction.connect(host)
+    transaction.line = line
     added = Reply(host.identity, host.ask({"do": "key", "action": "add", "line": line}))
     if not added.ok:
         raise HostError(
@@ -137,97 +139,102 @@ def _install_key(attempt: Attempt) -> bool:
             "make sure that your user can write that file, or use --private-key-file",
         )
     failpoint("key-installed")
-    if contact.key_works(with_key):
-        attempt.entered(with_key)  # before the other way in is closed: whoever has to undo this must get in
+    if first_contact.key_works(with_key):
+        transaction.record_login(with_key)  # before disconnecting, so that a rollback can log in
         host.disconnect()
         return True
     host.ask({"do": "key", "action": "remove", "line": line})
     host.close()
-    attempt.line = None
+    transaction.line = None
     for name in ("key", "key.pub"):
         (draft.folder / name).unlink()
     return False
 
 
-def _with_key_file(attempt: Attempt, wish: Wish) -> None:
-    """A key without a passphrase serves as it is; with one, it is used once, like a password."""
-    draft, talk = contact.use_key_file(attempt.draft, Path(wish.private_key_file or "")), attempt.talk
+def _with_key_file(transaction: AttachTransaction, request: AttachRequest) -> None:
+    """Use a key file. A key with a passphrase is used only once, like a password."""
+    draft, prompter = (
+        first_contact.use_key_file(transaction.draft, Path(request.private_key_file or "")),
+        transaction.prompter,
+    )
     path = draft.key_file or Path()
-    if not contact.has_passphrase(path):
-        if contact.try_keys(draft):
-            attempt.entered(draft)
+    if not first_contact.has_passphrase(path):
+        if first_contact.try_keys(draft):
+            transaction.record_login(draft)
             return
         raise LoginRefused(
             f"{draft.where} rejected the key {path}",
             "add its public key to ~/.ssh/authorized_keys on the machine, or use a different key",
             (),
         )
-    given = [wish.passphrase] if wish.passphrase else []
+    given = [request.passphrase] if request.passphrase else []
     answers: list[bool] = []
 
     def ask(question: str) -> str | None:
-        answer = given.pop() if given else talk.secret(question.rstrip(": ")) if not answers else None
+        answer = given.pop() if given else prompter.secret(question.rstrip(": ")) if not answers else None
         answers.append(answer is not None)
         return answer
 
-    if not contact.try_keys(draft, ask):
+    if not first_contact.try_keys(draft, ask):
         if not any(answers) and answers:
             why = f"cannot prompt for the passphrase of {path}: no terminal"
             raise UsageError(why, "add the key to your ssh-agent (ssh-add), and omit --private-key-file")
         raise LoginRefused(f"{draft.where} rejected the key {path}", "check the key and its passphrase", ())
-    attempt.entered(draft)
-    if not _install_key(attempt):
+    transaction.record_login(draft)
+    if not _install_key(transaction):
         raise HostError(
             f"the key {path} has a passphrase, and another key could not be installed",
             "add it to your ssh-agent (ssh-add), and attach without --private-key-file",
         )
-    talk.say("the key has a passphrase; installed a separate key for this target")
+    prompter.say("the key has a passphrase; installed a separate key for this target")
 
 
-def _with_own_key(attempt: Attempt) -> None:
-    """The original's -k: one key for all targets of this user, whose public half the user puts there."""
-    path, draft, talk = attempt.paths.home / "key", attempt.draft, attempt.talk
+def _with_own_key(transaction: AttachTransaction) -> None:
+    """Use the same key for all targets, like the original ``-k``. The user installs it."""
+    path, draft, prompter = transaction.paths.home / "key", transaction.draft, transaction.prompter
     if not path.exists():
-        contact.make_key(draft, f"{MARK}user")
+        first_contact.create_key(draft, f"{MARK}user")
         os.replace(draft.folder / "key.pub", path.with_suffix(".pub"))
         os.replace(draft.folder / "key", path)
-    with_key = contact.use_key_file(draft, path)
-    if contact.key_works(with_key):
-        attempt.entered(with_key)
+    with_key = first_contact.use_key_file(draft, path)
+    if first_contact.key_works(with_key):
+        transaction.record_login(with_key)
         return
     line = path.with_suffix(".pub").read_text().strip()
-    talk.say(f"append this line to ~/.ssh/authorized_keys of {draft.username} on {draft.address}:\n\nrestrict {line}\n")
-    answer = talk.confirm("Is the line in place?")
-    if answer and contact.key_works(with_key):
-        attempt.entered(with_key)
+    prompter.say(
+        f"append this line to ~/.ssh/authorized_keys of {draft.username} on {draft.address}:\n\nrestrict {line}\n"
+    )
+    answer = prompter.confirm("Is the line in place?")
+    if answer and first_contact.key_works(with_key):
+        transaction.record_login(with_key)
         return
-    words = f"{draft.where} does not accept this key yet", "append the line, then attach again"
+    reason = f"{draft.where} does not accept this key yet", "append the line, then attach again"
     if answer is None:
-        raise Unanswered(*words, {"asks": "public_key", "identity": draft.where, "line": f"restrict {line}"})
-    raise LoginRefused(*words, ())
+        raise Unanswered(*reason, {"asks": "public_key", "identity": draft.where, "line": f"restrict {line}"})
+    raise LoginRefused(*reason, ())
 
 
-def as_before(attempt: Attempt, wish: Wish) -> bool:
-    """The machine was attached before, and the way in of that time still is one: then it stays."""
-    old = attempt.old
-    if old is None or wish.private_key_file or wish.own_key:
+def reuse_login(transaction: AttachTransaction, request: AttachRequest) -> bool:
+    """Reuse the login of an earlier attach if it still works. Return whether it does."""
+    old = transaction.old
+    if old is None or request.private_key_file or request.own_key:
         return False
-    again = replace(attempt.draft, key=old.key, password=old.password)
+    again = replace(transaction.draft, key=old.key, password=old.password)
     if old.password:
-        password = wish.password or secret.stored(old.keyring_name)
-        if not password or not _still_right(again, password):
+        password = request.password or secret_sources.stored(old.keyring_name)
+        if not password or not _is_password_accepted(again, password):
             return False
-        secret.keep(again.keyring_name, password)
-    elif not (old.key != MADE or copy_files(old, again, "key", "key.pub")) or not contact.try_keys(again):
+        secret_sources.keep(again.keyring_name, password)
+    elif not (old.key != MADE or copy_files(old, again, "key", "key.pub")) or not first_contact.try_keys(again):
         for name in ("key", "key.pub"):
             (again.folder / name).unlink(missing_ok=True)
         return False
-    attempt.entered(again)
+    transaction.record_login(again)
     return True
 
 
 def copy_files(source: Attachment, to: Attachment, *names: str) -> bool:
-    """Whether all of them were there."""
+    """Copy the named files between two attachment folders. Return whether all of them exist."""
     for name in names:
         try:
             data = (source.folder / name).read_bytes()
@@ -238,15 +245,15 @@ def copy_files(source: Attachment, to: Attachment, *names: str) -> bool:
     return True
 
 
-def _still_right(draft: Attachment, password: str) -> bool:
+def _is_password_accepted(draft: Attachment, password: str) -> bool:
     try:
-        contact.login_with_password(draft, password)
+        first_contact.login_with_password(draft, password)
     except LoginRefused:
         return False
     return True
 
 
 def remove_key(host: SshHost, attachment: Attachment) -> bool:
-    """Take our line out of authorized_keys there."""
+    """Remove mlw's line from ``authorized_keys`` on the machine."""
     line = (attachment.folder / "key.pub").read_text().strip()
     return bool(host.ask({"do": "key", "action": "remove", "line": line}).get("changed"))

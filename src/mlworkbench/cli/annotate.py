@@ -1,4 +1,4 @@
-"""What people write on runs: ``mlw history tag``, ``note``, ``rename``, ``archive``."""
+"""Commands that annotate runs: ``mlw history tag``, ``note``, ``rename``, and ``archive``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import replace
 import click
 
 from ..errors import UnknownName, UsageError
-from ..history.children import search_children
-from ..history.query import Query
+from ..history.child_runs import search_children
+from ..history.run_query import Query
 from ..history.store import History
-from ..model import Noted, Run
+from ..model import Annotations, Run
 from ..paths import user_paths
 from ..report import units
-from ..report.plain import plain
-from . import paper, render
-from .completion import complete_run
-from .options import debugging
+from ..sanitize import plain
+from . import render, text_output
+from .completion_types import complete_run
+from .options import global_options
 
-_LONGEST_TAG, _LONGEST_NAME, _LONGEST_NOTE = 250, 250, 20_000
+_MAX_TAG, _MAX_NAME, _MAX_NOTE = 250, 250, 20_000
 
 
 @click.command(epilog="Example: mlw history tag demo-swift demo-brave --add best --add team=vision --remove draft")
@@ -28,91 +28,105 @@ _LONGEST_TAG, _LONGEST_NAME, _LONGEST_NOTE = 250, 250, 20_000
 @click.option(
     "-a",
     "--add",
-    "more",
+    "added",
     multiple=True,
     metavar="TAG",
     help="Tag to add: a word or NAME=VALUE; replaces another value of NAME (repeatable)",
 )
-@click.option("-d", "--remove", "less", multiple=True, metavar="TAG", help="Tag to remove, or its NAME (repeatable)")
-@debugging
-def tag(runs: tuple[str, ...], more: tuple[str, ...], less: tuple[str, ...]) -> None:
+@click.option("-d", "--remove", "removed", multiple=True, metavar="TAG", help="Tag to remove, or its NAME (repeatable)")
+@global_options
+def tag(runs: tuple[str, ...], added: tuple[str, ...], removed: tuple[str, ...]) -> None:
     """Add, remove, or list tags of runs.
 
     Prints the tags if neither --add nor --remove is given.
     """
     history = History(user_paths())
-    found = _all(history, runs)
-    if not more and not less:
-        paper.write(plain(one) if len(found) == 1 else f"{run.id}\t{plain(one)}" for run in found for one in run.tags)
-        for run in found:
+    selected = _get_runs(history, runs)
+    if not added and not removed:
+        text_output.write_lines(
+            plain(tag) if len(selected) == 1 else f"{run.id}\t{plain(tag)}" for run in selected for tag in run.tags
+        )
+        for run in selected:
             if not run.tags:
                 render.message(f"run {run.id} has no tags; add one with --add TAG")
         return
-    lines = [_line("tag", one, _LONGEST_TAG) for one in more]
-    added = list({one.partition("=")[:2]: one for one in lines}.values())  # of a name the last one counts
-    gone = {run.id: [tag for one in less for tag in _meant(run, one)] for run in found}
-    for run in found:
-        taken = [*gone[run.id], *(tag for one in added for tag in _replaced(run, one))]
-        now = history.annotate(run.id, lambda noted, run=run, taken=taken: _tagged(run, noted, added, taken))  # type: ignore[misc]
-        render.message(f"tags of run {now.id}: {', '.join(now.tags)}" if now.tags else f"run {now.id} has no tags")
+    checked = [_check_line("tag", tag, _MAX_TAG) for tag in added]
+    new_tags = list({tag.partition("=")[:2]: tag for tag in checked}.values())  # the last value for a name wins
+    matching = {run.id: [tag for name in removed for tag in _matching_tags(run, name)] for run in selected}
+    for run in selected:
+        dropped = [*matching[run.id], *(tag for new in new_tags for tag in _replaced_tags(run, new))]
+        updated = history.annotate(
+            run.id,
+            lambda old, run=run, dropped=dropped: _update_tags(run, old, new_tags, dropped),  # type: ignore[misc]
+        )
+        render.message(
+            f"tags of run {updated.id}: {', '.join(updated.tags)}" if updated.tags else f"run {updated.id} has no tags"
+        )
 
 
-def _meant(run: Run, one: str) -> list[str]:
-    """The tags of the run that ``--remove`` names: that one, else all with this name before the ``=``."""
-    if one in run.tags:
-        return [one]
-    found = [tag for tag in run.tags if tag.startswith(f"{one}=")]
-    if not found:
-        raise UnknownName("tag", one, run.tags)
-    return found
+def _matching_tags(run: Run, name: str) -> list[str]:
+    """Return the tags that a ``--remove`` value matches: the exact tag, or all tags ``VALUE=…``."""
+    if name in run.tags:
+        return [name]
+    matches = [tag for tag in run.tags if tag.startswith(f"{name}=")]
+    if not matches:
+        raise UnknownName("tag", name, run.tags)
+    return matches
 
 
-def _replaced(run: Run, one: str) -> list[str]:
-    """The tags that a new ``team=y`` takes the place of, as set_tag does."""
-    name, equals, _ = one.partition("=")
-    return [tag for tag in run.tags if equals and tag != one and tag.startswith(f"{name}=")]
+def _replaced_tags(run: Run, new_tag: str) -> list[str]:
+    """Return the tags that ``new_tag`` replaces because they have the same name (see ``set_tag``)."""
+    name, equals, _ = new_tag.partition("=")
+    return [tag for tag in run.tags if equals and tag != new_tag and tag.startswith(f"{name}=")]
 
 
-def _tagged(run: Run, noted: Noted, more: Sequence[str], less: Sequence[str]) -> Noted:
-    """Tags that it was given by others stay in their record: that they were taken away is noted beside."""
-    bare = replace(run, noted=Noted()).tags
-    untagged = [one for one in dict.fromkeys((*noted.untagged, *less)) if one in bare and one not in more]
-    tags = [one for one in dict.fromkeys((*noted.tags, *more)) if one not in bare and (one not in less or one in more)]
-    return replace(noted, tags=tuple(tags), untagged=tuple(untagged))
+def _update_tags(run: Run, old: Annotations, added: Sequence[str], removed: Sequence[str]) -> Annotations:
+    """Return the annotations with tags added and removed.
+
+    Tags that the run itself recorded stay in its record. Their removal is stored in ``untagged``.
+    """
+    recorded = replace(run, noted=Annotations()).tags
+    untagged = [tag for tag in dict.fromkeys((*old.untagged, *removed)) if tag in recorded and tag not in added]
+    tags = [
+        tag
+        for tag in dict.fromkeys((*old.tags, *added))
+        if tag not in recorded and (tag not in removed or tag in added)
+    ]
+    return replace(old, tags=tuple(tags), untagged=tuple(untagged))
 
 
 @click.command(epilog="Example: mlw history note demo-swift 'with the cleaned labels'")
 @click.argument("run", shell_complete=complete_run)
 @click.argument("text", required=False)
 @click.option("--clear", is_flag=True, help="Remove the note")
-@debugging
+@global_options
 def note(run: str, text: str | None, clear: bool) -> None:
     """Set or print the note of a run.
 
     TEXT replaces the note; - reads it from standard input. Prints the note if TEXT is not given.
     """
     history = History(user_paths())
-    found = history.get(run)
+    selected = history.get(run)
     if clear and text is not None:
         raise UsageError("--clear cannot be combined with a text", "remove one of them")
     if text is None and not clear:
-        paper.write(plain(line) for line in (found.noted.note or "").splitlines())
-        if not found.noted.note:
-            render.message(f"run {found.id} has no note; set one with 'mlw history note {found.id} TEXT'")
+        text_output.write_lines(plain(line) for line in (selected.noted.note or "").splitlines())
+        if not selected.noted.note:
+            render.message(f"run {selected.id} has no note; set one with 'mlw history note {selected.id} TEXT'")
         return
-    words = _note(_from_stdin() if text == "-" else text or "")
-    history.annotate(found.id, lambda noted: replace(noted, note=words or None))
-    render.message(f"saved the note of run {found.id}" if words else f"removed the note of run {found.id}")
+    new_note = _check_note(_read_stdin() if text == "-" else text or "")
+    history.annotate(selected.id, lambda old: replace(old, note=new_note or None))
+    render.message(f"saved the note of run {selected.id}" if new_note else f"removed the note of run {selected.id}")
 
 
-def _from_stdin() -> str:
-    """Whatever the encoding of the terminal: a note is for people, and a byte that is no text is shown as such."""
-    return sys.stdin.buffer.read(4 * (_LONGEST_NOTE + 1)).decode("utf-8", "replace")
+def _read_stdin() -> str:
+    """Read a note from standard input as UTF-8 regardless of the locale. Replace invalid bytes."""
+    return sys.stdin.buffer.read(4 * (_MAX_NOTE + 1)).decode("utf-8", "replace")
 
 
-def _note(text: str) -> str:
-    if len(text) > _LONGEST_NOTE:
-        raise UsageError(f"the note is longer than {_LONGEST_NOTE:,} characters", "store long texts as an output file")
+def _check_note(text: str) -> str:
+    if len(text) > _MAX_NOTE:
+        raise UsageError(f"the note is longer than {_MAX_NOTE:,} characters", "store long texts as an output file")
     return text.strip().replace("\0", "")
 
 
@@ -120,7 +134,7 @@ def _note(text: str) -> str:
 @click.argument("run", shell_complete=complete_run)
 @click.argument("name", required=False)
 @click.option("--clear", is_flag=True, help="Restore the original name, if any")
-@debugging
+@global_options
 def rename(run: str, name: str | None, clear: bool) -> None:
     """Change the display name of a run.
 
@@ -129,40 +143,40 @@ def rename(run: str, name: str | None, clear: bool) -> None:
     if clear is (name is not None):
         raise UsageError("missing new name", "give a name, or --clear to restore the original name")
     history = History(user_paths())
-    words = None if name is None else _line("name", name, _LONGEST_NAME)
-    now = history.annotate(history.get(run).id, lambda noted: replace(noted, name=words))
-    render.message(f"run {now.id} is now named {now.name}" if now.name else f"run {now.id} has no name")
+    new_name = None if name is None else _check_line("name", name, _MAX_NAME)
+    updated = history.annotate(history.get(run).id, lambda old: replace(old, name=new_name))
+    render.message(f"run {updated.id} is now named {updated.name}" if updated.name else f"run {updated.id} has no name")
 
 
 @click.command(epilog="Example: mlw history archive demo-swift demo-brave")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run)
 @click.option("--undo", is_flag=True, help="Show the runs in lists again")
-@debugging
+@global_options
 def archive(runs: tuple[str, ...], undo: bool) -> None:
     """Hide runs and their children from lists.
 
     Nothing is deleted. 'mlw history list --archived' shows archived runs.
     """
     history = History(user_paths())
-    for run in _all(history, runs):
-        below = search_children(history, run.spec, Query(hidden=True))
-        for one in (run, *below):
-            history.annotate(one.id, lambda noted: replace(noted, archived=not undo))
-        more = f" with its {units.counted(len(below), 'child', 'children')}" if below else ""
-        render.message(f"{'restored' if undo else 'archived'} run {run.id}{more}")
+    for run in _get_runs(history, runs):
+        children = search_children(history, run.spec, Query(hidden=True))
+        for member in (run, *children):
+            history.annotate(member.id, lambda old: replace(old, archived=not undo))
+        suffix = f" with its {units.pluralize(len(children), 'child', 'children')}" if children else ""
+        render.message(f"{'restored' if undo else 'archived'} run {run.id}{suffix}")
 
 
-def _all(history: History, names: Sequence[str]) -> list[Run]:
-    """All of them, before anything is done to one."""
+def _get_runs(history: History, names: Sequence[str]) -> list[Run]:
+    """Return the named runs without duplicates. Raise for unknown names before changing any run."""
     return list({run.id: run for run in map(history.get, names)}.values())
 
 
-def _line(kind: str, text: str, most: int) -> str:
-    words = text.strip()
-    if not words:
+def _check_line(kind: str, text: str, limit: int) -> str:
+    line = text.strip()
+    if not line:
         raise UsageError(f"the {kind} is empty", "give at least one character")
-    if not words.isprintable():
-        raise UsageError(f"the {kind} {plain(words)!r} contains unprintable characters", "remove them")
-    if len(words) > most:
-        raise UsageError(f"the {kind} is longer than {most} characters", "use a note for longer texts")
-    return words
+    if not line.isprintable():
+        raise UsageError(f"the {kind} {plain(line)!r} contains unprintable characters", "remove them")
+    if len(line) > limit:
+        raise UsageError(f"the {kind} is longer than {limit} characters", "use a note for longer texts")
+    return line

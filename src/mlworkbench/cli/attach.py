@@ -1,4 +1,4 @@
-"""``mlw computetarget attach|detach|update|reset-key``: which machines are yours to run on."""
+"""``mlw computetarget attach``, ``detach``, ``update``, and ``reset-key``."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 
 import click
 
-from ..attach import detach as detaching
-from ..attach.attach import attach as attach_machine
-from ..attach.purge import COLUMNS, Options, Plan
-from ..attach.wish import Unanswered, Wish
-from ..config.keys import nearest
-from ..config.yamlfile import show_path
-from ..consents import MOUNT, NETWORK, asked_consents, mount_consent, network_consent, of_kind
+from ..attach import detach_machine as detaching
+from ..attach.attach_machine import attach as attach_machine
+from ..attach.attach_request import AttachRequest, Unanswered
+from ..attach.purge_plan import COLUMNS, Options, Plan
+from ..config.keys import closest_match
+from ..config.yaml_tree import display_path
+from ..container_consents import MOUNT, NETWORK, asked_consents, mount_consent, network_consent, of_kind
 from ..errors import UsageError
 from ..paths import user_paths
 from ..report import units
-from ..report.plain import plain
-from ..report.wishes import seconds_of
+from ..report.run_filters import parse_age
+from ..sanitize import plain
 from ..targets.types import BUILT_IN, attachable
 from . import render
-from .options import ALLOW_MOUNT, ALLOW_NETWORK, debugging, in_project, rendering, the_project
+from .options import ALLOW_MOUNT, ALLOW_NETWORK, get_project, global_options, project_option, result_options
 
-_SHORTEST_AGE = 86400.0  # seconds
+_MIN_OTHERS_AGE = 86400.0  # seconds
 _TYPES = tuple(row.name for row in attachable())
-_SEEN = "is visible in the process list and stays in the shell history"
+_EXPOSURE = "is visible in the process list and stays in the shell history"
 
 
 class Terminal:
-    """Asks the person at the keyboard. Where there is none, the answer is None."""
+    """Prompter for the terminal. Answers are None if there is no terminal."""
 
     def say(self, text: str) -> None:
         render.message(text)
@@ -47,7 +47,7 @@ class Terminal:
     def secret(self, question: str) -> str | None:
         if not _is_terminal():
             return None
-        question = plain(question)  # a jump host may have written it
+        question = plain(question)  # escaped, because a jump host may have sent the text
         return str(click.prompt(question, hide_input=True, err=True, default="", show_default=False)) or None
 
 
@@ -85,9 +85,9 @@ def _is_terminal() -> bool:
     help="Spark master; without --address, the driver runs on this machine",
 )
 @click.option("--replace", is_flag=True, help="Replace an existing target of this name")
-@in_project
-@rendering
-def attach(**asked: Any) -> int:
+@project_option
+@result_options
+def attach(**options: Any) -> int:
     """Attach a machine or Spark cluster over SSH.
 
     Connects, checks the machine, and then writes aml_config/NAME.compute and NAME.runconfig. Tries your SSH keys and
@@ -95,70 +95,76 @@ def attach(**asked: Any) -> int:
 
     To use a Spark cluster from this machine, specify --master without --address.
     """
-    wish = _wish(asked)
+    request = _parse_request(options)
     try:
-        here = the_project(asked["folder"])
-        done = attach_machine(here, wish, user_paths(), Terminal(), units.size)
+        project = get_project(options["folder"])
+        report = attach_machine(project, request, user_paths(), Terminal(), units.size)
     except Unanswered as error:
-        if asked["output"] != "table" or asked["query"]:
-            render.emit(error.question, output=asked["output"], query=asked["query"])
+        if options["output"] != "table" or options["query"]:
+            render.emit(error.question, output=options["output"], query=options["query"])
         raise
-    for path in done.written:
-        render.message(f"wrote {show_path(Path(path))}")
-    for finding in done.findings:
+    for path in report.written:
+        render.message(f"wrote {display_path(Path(path))}")
+    for finding in report.findings:
         render.warn(f"{finding.what}: {finding.found}")
         if finding.hint:
             render.message(f"hint: {finding.hint}")
-    render.message(f"attached {wish.name}: {done.kind} at {done.identity}{f', with {done.key}' if done.key else ''}")
-    render.message(f"hint: run a script with: mlw submit -c {shlex.quote(wish.name)} {shlex.quote(here.script())}")
-    if asked["output"] != "table" or asked["query"]:
-        render.emit(done.record, output=asked["output"], query=asked["query"])
+    render.message(
+        f"attached {request.name}: {report.kind} at {report.identity}{f', with {report.key}' if report.key else ''}"
+    )
+    render.message(
+        f"hint: run a script with: mlw submit -c {shlex.quote(request.name)} {shlex.quote(project.script())}"
+    )
+    if options["output"] != "table" or options["query"]:
+        render.emit(report.record, output=options["output"], query=options["query"])
     return 0
 
 
-def _wish(asked: dict[str, Any]) -> Wish:
-    kind = _kind(asked)
-    password, passphrase = asked["password"], asked["private_key_passphrase"]
-    if password is not None and asked["password_stdin"]:
+def _parse_request(options: dict[str, Any]) -> AttachRequest:
+    kind = _check_type(options)
+    password, passphrase = options["password"], options["private_key_passphrase"]
+    if password is not None and options["password_stdin"]:
         raise UsageError("--password cannot be combined with --password-stdin", "remove one of them")
     if password is not None:
-        render.warn(f"a password on the command line {_SEEN}")
+        render.warn(f"a password on the command line {_EXPOSURE}")
         render.message("hint: omit --password to be prompted, or pipe the password to --password-stdin")
     if passphrase:
-        render.warn(f"a passphrase on the command line {_SEEN}")
-    if asked["password_stdin"]:
-        # At a terminal the words would be seen as they are typed.
+        render.warn(f"a passphrase on the command line {_EXPOSURE}")
+    if options["password_stdin"]:
+        # On a terminal, plain input would echo the password.
         password = Terminal().secret("Password") if _is_terminal() else sys.stdin.readline().rstrip("\r\n")
         if not password:
             raise UsageError("--password-stdin read no password", "for example: pass show dsvm | mlw …")
-    return Wish(
+    return AttachRequest(
         kind=kind,
-        name=asked["name"],
-        address=asked["address"],
-        username=asked["username"],
-        port=asked["port"],
-        jump=asked["jump"],
+        name=options["name"],
+        address=options["address"],
+        username=options["username"],
+        port=options["port"],
+        jump=options["jump"],
         password=password,
-        private_key_file=asked["private_key_file"],
+        private_key_file=options["private_key_file"],
         passphrase=passphrase,
-        own_key=asked["own_key"],
-        host_key=asked["host_key"],
-        consents=asked_consents(asked["mounts"], asked["networks"]),
-        image=asked["image"],
-        master=asked["master"],
-        replace=asked["replace"],
+        own_key=options["own_key"],
+        host_key=options["host_key"],
+        consents=asked_consents(options["mounts"], options["networks"]),
+        image=options["image"],
+        master=options["master"],
+        replace=options["replace"],
     )
 
 
-def _kind(asked: dict[str, Any]) -> str | None:
-    kind: str | None = asked["kind"]
+def _check_type(options: dict[str, Any]) -> str | None:
+    kind: str | None = options["kind"]
     if kind is not None and kind not in _TYPES:
-        here = [row for row in BUILT_IN if row.attach is None]
-        near = None if any(kind in (row.name, *row.aliases) for row in here) else nearest(kind, _TYPES)
-        known = f"{' and '.join(row.name for row in here)} need no attach; every project contains them"
+        local_types = [row for row in BUILT_IN if row.attach is None]
+        suggestion = (
+            None if any(kind in (row.name, *row.aliases) for row in local_types) else closest_match(kind, _TYPES)
+        )
+        no_attach = f"{' and '.join(row.name for row in local_types)} need no attach; every project contains them"
         raise UsageError(
             f"unknown target type {kind!r}; available: {', '.join(_TYPES)}",
-            f"did you mean {near!r}?" if near else known,
+            f"did you mean {suggestion!r}?" if suggestion else no_attach,
         )
     return kind
 
@@ -176,9 +182,9 @@ def _kind(asked: dict[str, Any]) -> str | None:
 @click.option("--keep-files", is_flag=True, help="Keep the files in aml_config")
 @click.option("--force", is_flag=True, help="Detach even if the machine or your results cannot be reached")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation")
-@in_project
-@rendering
-def detach(name: str, folder: str | None, **asked: Any) -> None:
+@project_option
+@result_options
+def detach(name: str, folder: str | None, **options: Any) -> None:
     """Detach a compute target.
 
     Fetches the results of all your runs, removes the key that attach installed on the machine, and deletes the
@@ -187,78 +193,84 @@ def detach(name: str, folder: str | None, **asked: Any) -> None:
     --purge lists and deletes everything in ~/.mlw on the machine. mlw refuses to purge while a run is active or another
     laptop has unfetched results. Shared folders and files that mlw did not create are kept.
     """
-    here, options = the_project(folder), _purge_options(name, asked)
-    if asked["dry_run"]:
-        plan, refusal = detaching.plan_purge(here, name, user_paths(), options, asked["force"])
-        _show_plan(plan, asked)
+    project, purge_options = get_project(folder), _parse_purge_options(name, options)
+    if options["dry_run"]:
+        plan, refusal = detaching.plan_purge(project, name, user_paths(), purge_options, options["force"])
+        _show_plan(plan, options)
         if refusal:
             render.warn(f"the purge would be refused: {refusal.message}")
             render.message(f"hint: {refusal.hint}")
         return
-    detaching.find_to_detach(here, name, user_paths(), asked["purge"])
-    if asked["purge"] and not asked["yes"] and not _is_terminal():
+    detaching.find_to_detach(project, name, user_paths(), options["purge"])
+    if options["purge"] and not options["yes"] and not _is_terminal():
         raise UsageError("cannot prompt: no terminal; nothing was detached", "use --yes to confirm")
     with render.Progress("results") as progress:
-        told = detaching.detach(
-            here,
+        report = detaching.detach(
+            project,
             name,
             user_paths(),
-            purge=options if asked["purge"] else None,
-            keep_files=asked["keep_files"],
-            force=asked["force"],
+            purge=purge_options if options["purge"] else None,
+            keep_files=options["keep_files"],
+            force=options["force"],
             progress=progress.report,
         )
-    for line in told.done:
+    for line in report.done:
         render.message(line)
-    for line in told.warnings:
+    for line in report.warnings:
         render.warn(line)
-    if told.hint:
-        render.message(f"hint: {told.hint}")
+    if report.hint:
+        render.message(f"hint: {report.hint}")
 
 
-def _purge_options(name: str, asked: dict[str, Any]) -> Options:
+def _parse_purge_options(name: str, options: dict[str, Any]) -> Options:
     for option in ("dry_run", "others_older_than", "shared_folders"):
-        if asked[option] and not asked["purge"]:
+        if options[option] and not options["purge"]:
             flag = f"--{option.replace('_', '-')}"
             raise UsageError(
                 f"{flag} requires --purge", f"mlw computetarget detach {shlex.quote(name)} --purge {flag} …"
             )
 
     def confirm(plan: Plan) -> None:
-        if asked["yes"]:
+        if options["yes"]:
             return
-        runs = units.counted(len(plan.runs), "run")
+        runs = units.pluralize(len(plan.runs), "run")
         questions = [f"Delete ~/.mlw on {name} ({plan.survey.where}), including {runs}?"]
         if plan.shared and plan.survey.shared:
-            questions.append(f"Also delete {units.counted(len(plan.survey.shared), 'shared folder')} of all projects?")
+            questions.append(
+                f"Also delete {units.pluralize(len(plan.survey.shared), 'shared folder')} of all projects?"
+            )
         if not all(Terminal().confirm(question) for question in questions):
             raise UsageError("nothing was detached", "use --purge --dry-run to list what would be deleted")
 
     return Options(
-        others=_others_age(asked["others_older_than"]),
-        shared=asked["shared_folders"],
-        show=lambda plan: _show_plan(plan, asked),
+        others=_parse_others_age(options["others_older_than"]),
+        shared=options["shared_folders"],
+        show=lambda plan: _show_plan(plan, options),
         confirm=confirm,
     )
 
 
-def _others_age(text: str | None) -> float | None:
-    """The time of the last contact is updated once an hour, so a short age would expire laptops that are in use."""
+def _parse_others_age(text: str | None) -> float | None:
+    """Parse ``--others-older-than``.
+
+    The time of the last contact is updated once an hour, so a short age would expire laptops that are
+    in use.
+    """
     if text is None:
         return None
-    age = seconds_of(text, "--others-older-than")
-    if age < _SHORTEST_AGE:
+    age = parse_age(text, "--others-older-than")
+    if age < _MIN_OTHERS_AGE:
         raise UsageError(f"--others-older-than {text} is too short: the minimum is 1d", "for example: 90d")
     return age
 
 
-def _show_plan(plan: Plan, asked: dict[str, Any]) -> None:
+def _show_plan(plan: Plan, options: dict[str, Any]) -> None:
     rows = plan.rows()
-    if asked["output"] == "table" and not asked["query"]:
+    if options["output"] == "table" and not options["query"]:
         rows = [{**row, "size": None if row["bytes"] is None else units.size(row["bytes"])} for row in rows]
         render.emit(rows, output="table", columns=COLUMNS)
     else:
-        render.emit(rows, output=asked["output"], query=asked["query"])
+        render.emit(rows, output=options["output"], query=options["query"])
 
 
 @click.command(epilog="Example: mlw computetarget update my_dsvm --allow-mount /data:ro")
@@ -271,27 +283,27 @@ def _show_plan(plan: Plan, asked: dict[str, Any]) -> None:
 @click.option(
     "--forbid-network", multiple=True, metavar="NETWORK", help="Withdraw permission to join a network (repeatable)"
 )
-@in_project
-@debugging
-def update(name: str, folder: str | None, **asked: tuple[str, ...]) -> None:
+@project_option
+@global_options
+def update(name: str, folder: str | None, **options: tuple[str, ...]) -> None:
     """Change which mounts and networks a target allows.
 
     The permissions apply to all your projects and are stored outside them. Also updates the recorded location of mlw's
     folders on the target, for example after `~/.mlw` was replaced with a link.
     """
-    forbid = [mount_consent(text, "--forbid-mount") for text in asked["forbid_mount"]]
-    forbid += [network_consent(text, "--forbid-network") for text in asked["forbid_network"]]
-    found = detaching.update(
-        the_project(folder),
+    forbid = [mount_consent(text, "--forbid-mount") for text in options["forbid_mount"]]
+    forbid += [network_consent(text, "--forbid-network") for text in options["forbid_network"]]
+    updated = detaching.update(
+        get_project(folder),
         name,
         user_paths(),
-        allow=asked_consents(asked["mounts"], asked["networks"]),
+        allow=asked_consents(options["mounts"], options["networks"]),
         forbid=tuple(forbid),
     )
-    containers = f"containers of all your projects on {name} ({found.where}) may"
-    mounts = [one.shown for one in of_kind(found.allowed, MOUNT)]
+    containers = f"containers of all your projects on {name} ({updated.where}) may"
+    mounts = [consent.shown for consent in of_kind(updated.allowed, MOUNT)]
     render.message(f"{containers} mount: {', '.join(mounts) or 'only their own folders'}")
-    networks = [one.shown for one in of_kind(found.allowed, NETWORK)]
+    networks = [consent.shown for consent in of_kind(updated.allowed, NETWORK)]
     if networks:
         render.message(f"{containers} join networks: {', '.join(networks)}")
 
@@ -299,12 +311,12 @@ def update(name: str, folder: str | None, **asked: tuple[str, ...]) -> None:
 @click.command("reset-key", epilog="Example: mlw computetarget reset-key my_dsvm")
 @click.argument("name")
 @click.option("--host-key", metavar="SHA256:…", help="New host key fingerprint of a reinstalled machine")
-@in_project
-@debugging
+@project_option
+@global_options
 def reset_key(name: str, host_key: str | None, folder: str | None) -> None:
     """Replace the SSH key of a target.
 
     With --host-key, accept a new host key of the machine instead.
     """
-    for line in detaching.reset_key(the_project(folder), name, user_paths(), Terminal(), host_key=host_key):
+    for line in detaching.reset_key(get_project(folder), name, user_paths(), Terminal(), host_key=host_key):
         render.message(line)

@@ -1,4 +1,4 @@
-"""``mlw completion``: the script for a shell. What it proposes is found by ``complete``."""
+"""``mlw completion``: print the completion script for a shell. ``completer`` finds suggestions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import sys
 import click
 
 from . import render
-from .options import debugging
+from .options import global_options
 
-# Each asks `mlw` itself, with the words up to the cursor, and gets lines; see ``complete.answer``.
+# Each script calls `mlw` with the words up to the cursor and reads one suggestion per line from its output; see
+# ``completer.complete``.
 _SCRIPTS = {
     "bash": """\
 _mlw_completion() {
@@ -67,7 +68,7 @@ complete -c mlw -f -k -a '(__mlw_complete)'
 """,
 }
 SHELLS = tuple(_SCRIPTS)
-_INSTALL = {
+_INSTALL_HINTS = {
     "bash": 'add to ~/.bashrc:  eval "$(mlw completion bash)"',
     "zsh": 'add to ~/.zshrc:  eval "$(mlw completion zsh)"',
     "fish": "mlw completion fish > ~/.config/fish/completions/mlw.fish",
@@ -76,9 +77,9 @@ _INSTALL = {
 
 @click.command(epilog="Example: mlw completion bash >> ~/.bashrc")
 @click.argument("shell", type=click.Choice(SHELLS))
-@debugging
+@global_options
 def completion(shell: str) -> None:
     """Print the completion script for a shell."""
-    render.pour(_SCRIPTS[shell].encode())
-    if render.terminal(sys.stdout):
-        render.message(f"hint: {_INSTALL[shell]}")
+    render.write_bytes(_SCRIPTS[shell].encode())
+    if render.is_terminal(sys.stdout):
+        render.message(f"hint: {_INSTALL_HINTS[shell]}")

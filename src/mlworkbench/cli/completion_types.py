@@ -1,18 +1,21 @@
-"""What the parameters of commands take, for completion; ``complete`` finds the values."""
+"""Kinds of parameter values for shell completion; ``completer`` finds the values."""
 
 from __future__ import annotations
 
 import click
 
 
-class Kind(str):
-    """What a parameter takes, declared as its ``shell_complete``. Click is never asked: TAB is answered without it."""
+class CompletionKind(str):
+    """Kind of value that a parameter takes, declared as its ``shell_complete``.
+
+    Click never calls it, because completion does not import click.
+    """
 
     def __call__(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         return []
 
 
-complete_run = Kind("run")
-complete_target = Kind("target")
-complete_runconfig = Kind("runconfig")
-complete_symptom = Kind("symptom")
+complete_run = CompletionKind("run")
+complete_target = CompletionKind("target")
+complete_runconfig = CompletionKind("runconfig")
+complete_symptom = CompletionKind("symptom")

@@ -1,4 +1,4 @@
-"""``mlw computetarget …``: the files that say where code runs."""
+"""``mlw computetarget …``: list, show, and check compute targets."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from dataclasses import asdict, replace
 
 import click
 
-from ..attach.attempt import key_in_words
+from ..attach.attach_transaction import describe_key
 from ..attachments import Attachments
 from ..config.keys import COMPUTE
-from ..config.project import Project
-from ..consents import MOUNT, NETWORK, of_kind
-from ..environments.existing import is_search, look_at_python
+from ..config.project_folder import Project
+from ..container_consents import MOUNT, NETWORK, of_kind
+from ..environments.existing import inspect_python, is_path_search
 from ..errors import ConfigError, LaunchError, MlwError
-from ..hosts.contact import drop
-from ..hosts.facts import Facts
+from ..hosts.first_contact import retire_connection
 from ..hosts.host import Host
-from ..hosts.ssh import SshHost
+from ..hosts.host_facts import Facts
+from ..hosts.ssh_host import SshHost
 from ..model import Compute, Interpreter
 from ..paths import UserPaths, user_paths
 from ..report import units
-from ..targets.check import Finding, is_fit, judge
-from ..targets.opening import open_target
-from ..targets.package_source import package_source
-from ..targets.remote import find_attachment, look, not_attached, outside
-from ..targets.sparkcheck import spark_findings
+from ..targets.machine_check import Finding, is_fit, machine_findings
+from ..targets.open_remote import find_attachment, not_attached, package_host, probe_machine
+from ..targets.package_check import package_findings
+from ..targets.spark_check import spark_findings
+from ..targets.target_factory import open_target
 from ..targets.types import Feature, is_elsewhere, needs_attach, type_of
 from . import render
-from .completion import complete_target
-from .findings import show_findings
-from .gpus import section
-from .options import in_project, rendering, the_project
-from .verbs import Verbs
+from .command_tree import LazyGroup
+from .completion_types import complete_target
+from .finding_tables import show_findings
+from .gpus import gpu_section
+from .options import get_project, project_option, result_options
 
 _COLUMNS = ("name", "type", "address", "attached", "identity", "run_configurations")
 
 
 @click.group(
-    cls=Verbs,
+    cls=LazyGroup,
     epilog="Example: mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7 --username ada",
-    verbs={
+    lazy_commands={
         "attach": ("attach:attach", "Attach a machine or Spark cluster over SSH"),
         "detach": ("attach:detach", "Detach a compute target"),
         "update": ("attach:update", "Change which mounts and networks a target allows"),
@@ -52,151 +52,159 @@ def computetarget() -> None:
 
 
 @computetarget.command("list", epilog="Example: mlw computetarget list -o json")
-@in_project
-@rendering
+@project_option
+@result_options
 def list_targets(folder: str | None, output: str, query: str | None) -> None:
     """List compute targets.
 
     The table shows whether remote targets are attached. JSON contains only the names.
     """
-    here = the_project(folder)
-    if not here.computes():
+    project = get_project(folder)
+    if not project.computes():
         render.message("no compute targets")
-    rows: object = _rows(here) if output == "table" else here.computes()
+    rows: object = _list_rows(project) if output == "table" else project.computes()
     render.emit(rows, output=output, query=query, columns=_COLUMNS)
 
 
-def _rows(here: Project) -> list[dict[str, str | None]]:
-    users: dict[str, list[str]] = {}
-    for name in here.runconfigs():
+def _list_rows(project: Project) -> list[dict[str, str | None]]:
+    configurations: dict[str, list[str]] = {}
+    for name in project.runconfigs():
         try:
-            users.setdefault(here.runconfig(name).target, []).append(name)
+            configurations.setdefault(project.runconfig(name).target, []).append(name)
         except ConfigError as error:
             render.warn(error.message)
     rows: list[dict[str, str | None]] = []
     paths = user_paths()
-    for name in here.computes():
-        found = _compute(here, name)
-        attachment = find_attachment(found, paths) if found else None
+    for name in project.computes():
+        compute = _read_compute(project, name)
+        attachment = find_attachment(compute, paths) if compute else None
         rows.append(
             {
                 "name": name,
-                "type": found.type if found else None,
-                "address": found.address if found else None,
-                "attached": ("yes" if attachment else "no") if found and needs_attach(found) else None,
-                "identity": attachment.where if attachment else found.spark_master if found else None,
-                "run_configurations": ", ".join(users.get(name, ())),
+                "type": compute.type if compute else None,
+                "address": compute.address if compute else None,
+                "attached": ("yes" if attachment else "no") if compute and needs_attach(compute) else None,
+                "identity": attachment.where if attachment else compute.spark_master if compute else None,
+                "run_configurations": ", ".join(configurations.get(name, ())),
             }
         )
     return rows
 
 
-def _compute(here: Project, name: str) -> Compute | None:
+def _read_compute(project: Project, name: str) -> Compute | None:
     try:
-        return here.compute(name)
+        return project.compute(name)
     except ConfigError as error:
-        render.warn(error.message)  # the others are listed all the same
+        render.warn(error.message)  # still list the other targets
         return None
 
 
 @computetarget.command(epilog="Example: mlw computetarget show docker")
 @click.argument("name", shell_complete=complete_target)
-@in_project
-@rendering
+@project_option
+@result_options
 def show(name: str, folder: str | None, output: str, query: str | None) -> None:
     """Show the settings, machine, and GPUs of a target.
 
     Settings include defaults. The GPUs are queried each time; a machine that cannot be reached is shown without them.
     """
-    here = the_project(folder)
-    found = here.compute(name)
-    tidy = output == "table" and query is None
-    values = asdict(found)
-    facts: dict[str, object] = {"name": found.name}
-    row = type_of(found)
+    project = get_project(folder)
+    compute = project.compute(name)
+    is_table = output == "table" and query is None
+    values = asdict(compute)
+    facts: dict[str, object] = {"name": compute.name}
+    compute_type = type_of(compute)
     for key in COMPUTE:
-        if key.field and (values[key.field] is not None or row.has_key(key)):
+        if key.field and (values[key.field] is not None or compute_type.has_key(key)):
             facts[key.name] = values[key.field]
-    facts.update(found.settings)
-    if found.password:
+    facts.update(compute.settings)
+    if compute.password:
         facts["password"] = "(reference from the original, not used)"
-    if needs_attach(found):
-        facts.update(_attached(found, user_paths(), tidy))
+    if needs_attach(compute):
+        facts.update(_attachment_facts(compute, user_paths(), is_table))
     if facts.get("attached") is not False:
-        facts.update(section(lambda: open_target(found, user_paths()).host, tidy))
+        facts.update(gpu_section(lambda: open_target(compute, user_paths()).host, is_table))
     render.emit(facts, output=output, query=query)
 
 
-def _attached(compute: Compute, paths: UserPaths, tidy: bool) -> dict[str, object]:
-    """What this user knows of the machine, without asking it."""
-    found = find_attachment(compute, paths)
-    if found is None:
+def _attachment_facts(compute: Compute, paths: UserPaths, is_table: bool) -> dict[str, object]:
+    """Return the recorded facts about the machine, without connecting to it."""
+    attachment = find_attachment(compute, paths)
+    if attachment is None:
         render.message(f"hint: {not_attached(compute).hint}")
         return {"attached": False}
-    known: dict[str, object] = {
+    facts: dict[str, object] = {
         "attached": True,
-        "identity": found.where,
-        "key": key_in_words(found),
-        "hostKey": found.host_key,
-        "allowedMounts": [one.shown for one in of_kind(found.allowed, MOUNT)],
-        "allowedNetworks": [one.shown for one in of_kind(found.allowed, NETWORK)],
-        "linger": found.linger,
-        "projects": [list(one) for one in found.projects],
+        "identity": attachment.where,
+        "key": describe_key(attachment),
+        "hostKey": attachment.host_key,
+        "allowedMounts": [consent.shown for consent in of_kind(attachment.allowed, MOUNT)],
+        "allowedNetworks": [consent.shown for consent in of_kind(attachment.allowed, NETWORK)],
+        "linger": attachment.linger,
+        "projects": [list(entry) for entry in attachment.projects],
     }
-    if not tidy:
-        return {**known, "facts": dict(found.facts)}
-    findings = judge(Facts.from_json(found.facts), compute, None, units.size)
-    known["projects"] = ", ".join(path for path, _ in found.projects)
-    return {**known, **{f"{one.what} (last check)": one.found for one in findings}}
+    if not is_table:
+        return {**facts, "facts": dict(attachment.facts)}
+    findings = machine_findings(Facts.from_json(attachment.facts), compute, None, units.size)
+    facts["projects"] = ", ".join(path for path, _ in attachment.projects)
+    return {**facts, **{f"{finding.what} (last check)": finding.found for finding in findings}}
 
 
 @computetarget.command(epilog="Example: mlw computetarget check local")
 @click.argument("name", shell_complete=complete_target)
-@in_project
-@rendering
+@project_option
+@result_options
 def check(name: str, folder: str | None, output: str, query: str | None) -> int:
     """Check the machine of a compute target.
 
     Lists what is missing and how to fix it. A Python that the project specifies (pythonLocation) is located but not
     started. Exits with 75 if a requirement of runs is missing, and with 69 if the machine cannot be reached.
     """
-    here, paths = the_project(folder), user_paths()
-    compute = here.compute(name)
-    elsewhere = is_elsewhere(compute)
-    findings = _check_there(compute, paths) if elsewhere else _check_here(here, compute, paths)
+    project, paths = get_project(folder), user_paths()
+    compute = project.compute(name)
+    is_remote = is_elsewhere(compute)
+    findings = _check_remote(compute, paths) if is_remote else _check_local(project, compute, paths)
     show_findings(findings, output, query)
     return 0 if is_fit(findings) else LaunchError.exit_code
 
 
-def _check_here(here: Project, compute: Compute, paths: UserPaths) -> list[Finding]:
+def _check_local(project: Project, compute: Compute, paths: UserPaths) -> list[Finding]:
     host = open_target(compute, paths).host
-    python = _python(here, compute, paths)
+    python = _find_python(project, compute, paths)
     facts = host.facts()
-    packages = package_source(facts, compute, os.environ)
-    return [*judge(facts, compute, python, units.size), *packages, *_spark(compute, host)]
+    packages = package_findings(facts, compute, os.environ)
+    return [*machine_findings(facts, compute, python, units.size), *packages, *_check_spark(compute, host)]
 
 
-def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
-    """By a new connection: what has changed for the user there, such as a group, shows to those who log in anew."""
+def _check_remote(compute: Compute, paths: UserPaths) -> list[Finding]:
+    """Check a remote machine over a new connection.
+
+    Some changes, such as a new group membership, apply only to new logins.
+    """
     host = open_target(compute, paths).host
     if not isinstance(host, SshHost):
-        return judge(host.facts(), compute, None, units.size)  # nobody attached it: this refuses
-    drop(host.attachment)
+        return machine_findings(host.facts(), compute, None, units.size)  # not attached: facts() raises
+    retire_connection(host.attachment)
     python = None if type_of(compute).contained else compute.python_location or "python3"
-    named = not is_search(compute.python_location)  # by the project: it may be any program, and is not started
-    facts, link = look(host, python, outside(os.environ), named=named)
-    spark = _spark(compute, host)
+    # A Python interpreter that the project specifies may be any program, so it is not started.
+    is_specified = not is_path_search(compute.python_location)
+    facts, link = probe_machine(host, python, package_host(os.environ), named=is_specified)
+    spark = _check_spark(compute, host)
     host.close()
-    Attachments(paths).save(replace(host.attachment, facts=asdict(facts)))  # for the next submit
-    return [*judge(facts, compute, None, units.size, link), *package_source(facts, compute, os.environ), *spark]
+    Attachments(paths).save(replace(host.attachment, facts=asdict(facts)))  # the next submit uses the recorded facts
+    return [
+        *machine_findings(facts, compute, None, units.size, link),
+        *package_findings(facts, compute, os.environ),
+        *spark,
+    ]
 
 
-def _spark(compute: Compute, host: Host) -> list[Finding]:
+def _check_spark(compute: Compute, host: Host) -> list[Finding]:
     return spark_findings(compute, host.ask) if type_of(compute).has(Feature.SPARK) else []
 
 
-def _python(here: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError:
+def _find_python(project: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError:
     try:
-        return look_at_python(compute.python_location, os.environ, here.root, paths.interpreters)
+        return inspect_python(compute.python_location, os.environ, project.root, paths.interpreters)
     except ConfigError as error:
         return error

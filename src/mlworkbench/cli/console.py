@@ -1,4 +1,4 @@
-"""The command line as the caller of a submission."""
+"""Command-line front end for submitting runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from ..model import Run
 from ..runs.frontend import Frontend
 from ..submission import Draft
 from . import render
-from .misplaced import misplaced
+from .misplaced_options import misplaced_option_hint
 
 
 class Console(Frontend):
-    """Writes to stderr, and asks for secrets on a terminal."""
+    """Front end that writes messages to stderr and prompts for secrets on a terminal."""
 
     prompts = True
 
@@ -26,7 +26,7 @@ class Console(Frontend):
 
     def planned(self, draft: Draft) -> None:
         super().planned(draft)
-        hint = misplaced(draft.parts.project.root, draft.spec.entry)
+        hint = misplaced_option_hint(draft.parts.project.root, draft.spec.entry)
         if hint:
             render.message(f"hint: {hint}")
 
@@ -37,10 +37,10 @@ class Console(Frontend):
             render.message(f"\nrun {run.id} was not started; start it with 'mlw experiment resume {run.id}'")
             return
         render.message(f"\ndetached; run {run.id} continues")
-        hint_back(run)
+        print_follow_hints(run)
 
 
-def hint_back(run: Run) -> None:
-    """Print how to follow and how to cancel the run."""
+def print_follow_hints(run: Run) -> None:
+    """Print the commands for following and canceling the run."""
     render.message(f"  follow: mlw logs -f {run.id}")
     render.message(f"  cancel: mlw cancel {run.id}")

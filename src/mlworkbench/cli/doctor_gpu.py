@@ -1,4 +1,4 @@
-"""``mlw doctor gpu``: the whole way from a script to the GPU of a target, link by link."""
+"""``mlw doctor gpu``: test every step from a script to a target's GPU."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import os
 import click
 
 from ..config.keys import DEFAULT_IMAGE
-from ..config.project import Project
-from ..environments.choose import is_managed
+from ..config.project_folder import Project
 from ..environments.existing import find_python
+from ..environments.selection import is_managed
 from ..errors import ConfigError, LaunchError
-from ..hosts.facts import Facts
+from ..hosts.host_facts import Facts
 from ..hosts.replies import Reply
 from ..model import Compute
 from ..paths import UserPaths, user_paths
-from ..targets.check import is_fit
-from ..targets.container import probe
-from ..targets.gpucheck import judge_gpus
-from ..targets.ground import choose_engine
-from ..targets.opening import open_target
+from ..targets.container_plan import probe
+from ..targets.gpu_check import gpu_findings
+from ..targets.machine_check import is_fit
+from ..targets.target_factory import open_target
+from ..targets.target_facts import choose_engine
 from ..targets.types import is_local_process, type_of
 from . import render
-from .completion import complete_target
-from .findings import show_findings
-from .options import in_project, rendering, the_project
+from .completion_types import complete_target
+from .finding_tables import show_findings
+from .options import get_project, project_option, result_options
 
-_PATIENCE = 600.0  # frameworks are loaded there, from a disk that may be slow
+_TIMEOUT = 600.0  # seconds; importing frameworks from a slow disk takes a long time
 
 
 @click.command(epilog="Example: mlw doctor gpu -t my_dsvm")
@@ -38,8 +38,8 @@ _PATIENCE = 600.0  # frameworks are loaded there, from a disk that may be slow
     shell_complete=complete_target,
     help="Compute target (default: local)",
 )
-@in_project
-@rendering
+@project_option
+@result_options
 def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
     """Test GPU access on a target step by step.
 
@@ -48,38 +48,38 @@ def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
     the GPU. If mlw builds the environments, tests the newest one. Installs and downloads nothing. Exits with 75 if a
     step fails.
     """
-    here, paths = the_project(folder), user_paths()
-    compute = here.compute(target)
+    project, paths = get_project(folder), user_paths()
+    compute = project.compute(target)
     host = open_target(compute, paths).host
     facts = host.facts()
-    contained = type_of(compute).contained
+    is_container = type_of(compute).contained
     request = {
         "do": "gpu doctor",
-        "python": None if contained else _python(here, compute, paths),
-        "container": _container(compute, facts) if contained else None,
+        "python": None if is_container else _python_path(project, compute, paths),
+        "container": _container_probe(compute, facts) if is_container else None,
         "managed": is_managed(compute),
     }
-    reply = Reply(host.identity, host.ask(request, patience=_PATIENCE)).require_ok(
+    reply = Reply(host.identity, host.ask(request, timeout=_TIMEOUT)).require_ok(
         f"{host.identity} could not test its GPUs"
     )
-    findings = judge_gpus(reply.mapping("found"), facts, compute)
+    findings = gpu_findings(reply.mapping("found"), facts, compute)
     show_findings(findings, output, query)
     return 0 if is_fit(findings) else LaunchError.exit_code
 
 
-def _python(here: Project, compute: Compute, paths: UserPaths) -> str | None:
-    """The one that runs scripts; a machine elsewhere looks for it by its name."""
+def _python_path(project: Project, compute: Compute, paths: UserPaths) -> str | None:
+    """Return the interpreter that runs scripts: a path, or a name that the remote machine resolves."""
     if not is_local_process(compute):
         return compute.python_location or "python3"
     try:
-        return find_python(compute.python_location, os.environ, here.root, paths.interpreters).path
+        return find_python(compute.python_location, os.environ, project.root, paths.interpreters).path
     except ConfigError as error:
-        render.warn(error.message)  # the rest of the way can be tried without it
+        render.warn(error.message)  # the other steps do not need Python
         return None
 
 
-def _container(compute: Compute, facts: Facts) -> dict[str, object]:
-    """What to try; nothing where no engine is fit, which the findings say."""
+def _container_probe(compute: Compute, facts: Facts) -> dict[str, object]:
+    """Return the container to start, or an empty dict if no engine is usable (see the findings)."""
     try:
         engine = choose_engine(facts, compute)
     except LaunchError:

@@ -1,4 +1,4 @@
-"""``mlw history download``: the outputs of a run, in a folder."""
+"""``mlw history download``: copy the outputs of a run to a folder."""
 
 from __future__ import annotations
 
@@ -6,38 +6,36 @@ import os
 
 import click
 
-from ..config.place import leads_out
-from ..config.project import Project
+from ..config.project_files import is_outside
+from ..config.project_folder import Project
 from ..errors import UsageError
 from ..history.store import History
 from ..paths import user_paths
-from ..runfiles.download import covers, plain_name
-from ..runfiles.download import download as fetch
+from ..runfiles.output_download import covers, normalize_name
+from ..runfiles.output_download import download as fetch
 from ..runfiles.transfer import Outcome
-from ..runs.results import bring_home
+from ..runs.results import download_selected_outputs
 from . import render
-from .completion import complete_run
+from .completion_types import complete_run
 from .console import Console
-from .opening import open_run
-from .options import debugging, in_project, maybe_project
+from .options import get_project_or_none, global_options, project_option
+from .run_lookup import open_run
 
-SHOWN = 10
+MAX_LISTED = 10
 
 
 @click.command(epilog="Example: mlw history download -r demo-swift -d results --artifact model.pkl")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-r", "--run", "by_option", metavar="ID", shell_complete=complete_run, help="Same as the argument RUN")
-@click.option(
-    "-d", "--directory", "place", metavar="DIR", help="Destination folder (default: outputs/RUN in the project)"
-)
+@click.option("-r", "--run", "run_option", metavar="ID", shell_complete=complete_run, help="Same as the argument RUN")
+@click.option("-d", "--directory", metavar="DIR", help="Destination folder (default: outputs/RUN in the project)")
 @click.option("--artifact", "artifacts", multiple=True, metavar="PATH", help="File or folder to copy (repeatable)")
 @click.option("--overwrite", is_flag=True, help="Replace existing files and links")
-@in_project
-@debugging
+@project_option
+@global_options
 def download(
     run: str | None,
-    by_option: str | None,
-    place: str | None,
+    run_option: str | None,
+    directory: str | None,
     artifacts: tuple[str, ...],
     overwrite: bool,
     folder: str | None,
@@ -48,66 +46,66 @@ def download(
     some files could not be copied.
     """
     history = History(user_paths())
-    follower = open_run(history, run or by_option, folder)
-    found = follower.refresh()
-    names = [plain_name(artifact) for artifact in artifacts]
-    bring_home(follower, Console(), lambda one: _is_wanted(one.path, names))
-    if found.outputs == 0 and not found.uncollected and not artifacts:
-        render.message(f"run {found.id} has no outputs")
+    follower = open_run(history, run or run_option, folder)
+    selected = follower.refresh()
+    names = [normalize_name(artifact) for artifact in artifacts]
+    download_selected_outputs(follower, Console(), lambda entry: _is_selected(entry.path, names))
+    if selected.outputs == 0 and not selected.uncollected and not artifacts:
+        render.message(f"run {selected.id} has no outputs")
         return 0
-    place = place or _default(found.id, folder)
-    with render.Progress("outputs", None if artifacts else found.output_bytes) as progress:
+    directory = directory or _default_folder(selected.id, folder)
+    with render.Progress("outputs", None if artifacts else selected.output_bytes) as progress:
         outcome, recorded = fetch(
-            history.paths.root.run(found.id), place, artifacts, overwrite=overwrite, report=progress.update
+            history.paths.root.run(selected.id), directory, artifacts, overwrite=overwrite, report=progress.update
         )
     if not recorded:
         render.warn("the run has not finished: copying the current files")
-    return tell(outcome, place)
+    return report_outcome(outcome, directory)
 
 
-def _is_wanted(path: str, names: list[str]) -> bool:
+def _is_selected(path: str, names: list[str]) -> bool:
     return not names or any(covers(name, path) for name in names)
 
 
-def _default(run: str, folder: str | None) -> str:
-    """Not among the project's files, which would travel with the next run: ``outputs/`` never does."""
-    project = maybe_project(folder)
-    return run if project is None else unasked(os.path.relpath(project.root / "outputs" / run), project)
+def _default_folder(run: str, folder: str | None) -> str:
+    """Return the default folder, below ``outputs/``, which is never part of a snapshot."""
+    project = get_project_or_none(folder)
+    return run if project is None else check_default_folder(os.path.relpath(project.root / "outputs" / run), project)
 
 
-def unasked(place: str, project: Project | None) -> str:
-    """A place that the user has not named: a link of the project must not choose another one."""
-    if project is not None and leads_out(place, project.root):
-        raise UsageError(f"{place} is a link to a folder outside the project", f"to use it, add '-d {place}'")
-    return place
+def check_default_folder(directory: str, project: Project | None) -> str:
+    """Return the default folder. Raise if a symlink in the project redirects it elsewhere."""
+    if project is not None and is_outside(directory, project.root):
+        raise UsageError(f"{directory} is a link to a folder outside the project", f"to use it, add '-d {directory}'")
+    return directory
 
 
-def tell(outcome: Outcome, place: str) -> int:
-    """What became of the files; 1 if not all came."""
-    for path, why in outcome.skipped[:SHOWN]:
-        render.message(f"not copied: {path} ({why})")
-    tell_more(outcome.skipped.total)
-    for path, why in outcome.failed[:SHOWN]:
-        render.warn(f"{path}: {why}")
-    tell_more(outcome.failed.total)
-    for path in outcome.exists[:SHOWN]:
-        render.warn(f"{os.path.join(place, path)} exists with different content; not replaced")
-    tell_more(outcome.exists.total)
-    words = [f"copied to {place}: {_count(outcome.copied, 'file')}"]
+def report_outcome(outcome: Outcome, directory: str) -> int:
+    """Print the outcome for the files. Return 1 if some were not copied."""
+    for path, reason in outcome.skipped[:MAX_LISTED]:
+        render.message(f"not copied: {path} ({reason})")
+    report_remaining(outcome.skipped.total)
+    for path, reason in outcome.failed[:MAX_LISTED]:
+        render.warn(f"{path}: {reason}")
+    report_remaining(outcome.failed.total)
+    for path in outcome.exists[:MAX_LISTED]:
+        render.warn(f"{os.path.join(directory, path)} exists with different content; not replaced")
+    report_remaining(outcome.exists.total)
+    parts = [f"copied to {directory}: {_counted(outcome.copied, 'file')}"]
     if outcome.links:
-        words.append(_count(outcome.links, "link"))
+        parts.append(_counted(outcome.links, "link"))
     if outcome.same:
-        words.append(f"{outcome.same} unchanged")
-    render.message(", ".join(words))
+        parts.append(f"{outcome.same} unchanged")
+    render.message(", ".join(parts))
     if outcome.exists:
         render.message("hint: replace existing files with --overwrite")
-    return 0 if outcome.whole else 1
+    return 0 if outcome.is_complete else 1
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "s")
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def tell_more(total: int) -> None:
-    if total > SHOWN:
-        render.message(f"and {total - SHOWN} more")
+def report_remaining(total: int) -> None:
+    if total > MAX_LISTED:
+        render.message(f"and {total - MAX_LISTED} more")

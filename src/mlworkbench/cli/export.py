@@ -1,4 +1,4 @@
-"""``mlw history export``: runs for a spreadsheet, for a program, for colleagues, for an MLflow server."""
+"""``mlw history export``: export runs to a file or an MLflow server."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from ..errors import MlwError, UsageError
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
-from ..report.plain import plain
-from ..report.records import for_people, record
-from ..report.wishes import make_query
+from ..report.run_filters import make_query
+from ..report.run_records import record, to_display
+from ..sanitize import plain
 from . import render
-from .completion import complete_run
-from .filters import narrowing
-from .history import refreshed
-from .options import debugging, in_project, maybe_project
+from .completion_types import complete_run
+from .filters import filter_options
+from .history import refresh_runs
+from .options import get_project_or_none, global_options, project_option
 from .output_option import output_options
 
-_MISTAKES = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-KINDS = ("csv", "json", "html")
-_ENDINGS = {**{kind: kind for kind in KINDS}, "htm": "html"}
+_USAGE_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+FORMATS = ("csv", "json", "html")
+_FORMATS_BY_EXTENSION = {**{kind: kind for kind in FORMATS}, "htm": "html"}
 _STDOUT = "-"
-_OWN = ("kind", "path", "points", "uri", "experiment", "no_children")  # options that choose no runs
+_NON_FILTER_OPTIONS = ("kind", "path", "points", "uri", "experiment", "no_children")  # options that do not filter runs
 
 
 @click.command(epilog="Example: mlw history export --where 'accuracy > 0.9' --to report.html")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
 @output_options(
-    KINDS,
+    FORMATS,
     format_help="Output format (default: from the file name, else csv)",
     file_help="File to write: .csv, .json, or .html (default: standard output)",
 )
 @click.option("--points", is_flag=True, help="Export every point: one row each in CSV, whole series in JSON")
 @click.option("--mlflow", "uri", metavar="URI", help="Send the runs to this MLflow server instead of writing a file")
 @click.option("--experiment", metavar="NAME", help="MLflow experiment (default: the project name)")
-@click.option("--all", "everywhere", is_flag=True, help="Include all projects")
+@click.option("--all", "all_projects", is_flag=True, help="Include all projects")
 @click.option("--no-children", is_flag=True, help="Exclude child runs of sweeps and nested runs")
 @click.option("--sort", metavar="NAME", help="Sort by this metric, parameter, or key; -NAME for descending order")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Maximum number of runs")
-@narrowing
-@in_project
-@debugging
-def export(runs: tuple[str, ...], everywhere: bool, folder: str | None, **asked: Any) -> int:
+@filter_options
+@project_option
+@global_options
+def export(runs: tuple[str, ...], all_projects: bool, folder: str | None, **options: Any) -> int:
     """Export runs to CSV, JSON, HTML, or MLflow.
 
     Exports all runs of the project, the runs that match the options, or the specified runs with their children.
@@ -63,128 +63,135 @@ def export(runs: tuple[str, ...], everywhere: bool, folder: str | None, **asked:
     with authentication, set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN. Exits
     with 1 if some files could not be sent.
     """
-    kind = _kind(asked)
+    kind = _choose_format(options)
     history = History(user_paths())
-    project = None if everywhere or runs else maybe_project(folder)
-    found = _chosen(history, runs, project.id if project else None, asked)
-    if not found:
+    project = None if all_projects or runs else get_project_or_none(folder)
+    selected = _select_runs(history, runs, project.id if project else None, options)
+    if not selected:
         raise UsageError("no runs match; nothing was exported", "list runs with 'mlw history list --all'")
-    if asked["uri"] is not None:
-        from .exportmlflow import to_server  # noqa: PLC0415 - brings what speaks HTTP, which files need none of
+    if options["uri"] is not None:
+        from .export_mlflow import export_to_server  # noqa: PLC0415 - imports an HTTP client
 
-        return to_server(history, found, asked["uri"], asked["experiment"])
-    _write(history, found, kind, asked)
+        return export_to_server(history, selected, options["uri"], options["experiment"])
+    _write_runs(history, selected, kind, options)
     return 0
 
 
-def _kind(asked: dict[str, Any]) -> str:
-    """The format, where the options fit together."""
-    path, kind = asked["path"], asked["kind"]
-    if asked["uri"] is not None:
-        if path or kind or asked["points"]:
+def _choose_format(options: dict[str, Any]) -> str:
+    """Return the export format. Raise if the options cannot be combined."""
+    path, kind = options["path"], options["kind"]
+    if options["uri"] is not None:
+        if path or kind or options["points"]:
             raise UsageError("--mlflow cannot be combined with --output, --to, or --points", "remove these options")
         return "mlflow"
-    if asked["experiment"] is not None:
+    if options["experiment"] is not None:
         raise UsageError("--experiment requires --mlflow", "for example: --mlflow http://127.0.0.1:5000")
     if kind is None:
-        kind = _kind_of_file(path)
+        kind = _format_of_file(path)
     if kind == "html" and not path:
         raise UsageError("html output requires a file", "for example: --to report.html")
-    if kind == "html" and asked["points"]:
+    if kind == "html" and options["points"]:
         raise UsageError("--points cannot be combined with html output", "remove --points, or use -o csv")
     return str(kind)
 
 
-def _kind_of_file(path: str | None) -> str:
-    """By its ending; CSV if it has none."""
+def _format_of_file(path: str | None) -> str:
+    """Return the format for a file name by its extension, or CSV if there is no extension."""
     if path is None or path == _STDOUT:
         return "csv"
-    ending = os.path.splitext(path)[1].lower().lstrip(".")
-    if ending and ending not in _ENDINGS:
+    extension = os.path.splitext(path)[1].lower().lstrip(".")
+    if extension and extension not in _FORMATS_BY_EXTENSION:
         raise UsageError(
-            f"{path}: unknown output format .{ending}", f"available: {', '.join(KINDS)}; or select one with -o FORMAT"
+            f"{path}: unknown output format .{extension}",
+            f"available: {', '.join(FORMATS)}; or select one with -o FORMAT",
         )
-    return _ENDINGS.get(ending, "csv")
+    return _FORMATS_BY_EXTENSION.get(extension, "csv")
 
 
-def _chosen(history: History, names: tuple[str, ...], project: str | None, asked: dict[str, Any]) -> list[Run]:
-    """In the order of the names, else newest first or as sorted. Children of named runs come with them."""
-    from ..export.material import with_children  # noqa: PLC0415 - mlw --help lists this command, too
+def _select_runs(history: History, names: tuple[str, ...], project: str | None, options: dict[str, Any]) -> list[Run]:
+    """Return the named runs in the given order, or all runs, sorted or newest first.
 
-    wishes = {name: value for name, value in asked.items() if name not in _OWN}
-    query = replace(make_query(project, wishes, history), children=not asked["no_children"])
-    refreshed(history, history.unfinished(project))
+    Children of named runs are included.
+    """
+    from ..export.run_data import with_children  # noqa: PLC0415 - keeps `mlw --help` fast
+
+    filters = {name: value for name, value in options.items() if name not in _NON_FILTER_OPTIONS}
+    query = replace(make_query(project, filters, history), children=not options["no_children"])
+    refresh_runs(history, history.unfinished(project))
     if not names:
         return history.search(query)
     named = [history.get(name) for name in names]
-    if not asked["no_children"]:
+    if not options["no_children"]:
         named = with_children(history, named)
-    if not any(wishes.values()):
+    if not any(filters.values()):
         return named
     ids = {run.id for run in named}
     return [run for run in history.search(replace(query, hidden=True, children=True)) if run.id in ids]
 
 
-def _write(history: History, runs: list[Run], kind: str, asked: dict[str, Any]) -> None:
-    from ..export.material import make_items  # noqa: PLC0415 - see _chosen
+def _write_runs(history: History, runs: list[Run], kind: str, options: dict[str, Any]) -> None:
+    from ..export.run_data import make_items  # noqa: PLC0415 - see _select_runs
 
-    items = make_items(history, runs, record, for_people)
-    path = None if asked["path"] == _STDOUT else asked["path"]
-    with _sink(path) as write:
+    items = make_items(history, runs, record, to_display)
+    path = None if options["path"] == _STDOUT else options["path"]
+    with _open_destination(path) as write:
         if kind == "html":
-            from ..export.html.page import write_page  # noqa: PLC0415
+            from ..export.html.document import write_page  # noqa: PLC0415
 
             write_page(items, write)
         elif kind == "json":
-            from ..export.jsonfile import write_json  # noqa: PLC0415
+            from ..export.json_export import write_json  # noqa: PLC0415
 
-            write_json(items, write, all_points=asked["points"])
+            write_json(items, write, all_points=options["points"])
         else:
-            from ..export.csvfile import write_points, write_runs  # noqa: PLC0415
+            from ..export.csv_export import write_points, write_runs  # noqa: PLC0415
 
-            (write_points if asked["points"] else write_runs)(items, write)
+            (write_points if options["points"] else write_runs)(items, write)
     if path:
         count = f"{len(items)} run" + ("" if len(items) == 1 else "s")
         render.message(f"wrote {count} to {path}")
 
 
-# -- where it goes -------------------------------------------------------------------------------------
+# -- destination ------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _sink(path: str | None) -> Iterator[Callable[[str], None]]:
-    """A file appears whole or not at all, and one that was there stays until then."""
+def _open_destination(path: str | None) -> Iterator[Callable[[str], None]]:
+    """Return a function that writes to a file or stdout.
+
+    An existing file is replaced only after everything has been written.
+    """
     if path is None:
-        yield _pour
+        yield _write_stdout
         return
     path = os.path.realpath(path)
     try:
-        special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
-        part = (
+        is_special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
+        temporary = (
             path
-            if special
+            if is_special
             else os.path.join(os.path.dirname(path), f".{os.path.basename(path)[:200]}.{os.urandom(4).hex()}.part")
         )
         try:
-            with open(part, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-                yield lambda text: _put(file, text)
-            if not special:
-                os.replace(part, path)
+            with open(temporary, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+                yield lambda text: _write_text(file, text)
+            if not is_special:
+                os.replace(temporary, path)
         finally:
-            if not special:
+            if not is_special:
                 with suppress(FileNotFoundError):
-                    os.unlink(part)
+                    os.unlink(temporary)
     except OSError as error:
-        # A folder that is not there, or is not ours, is a mistake of the command line.
-        kind = UsageError if isinstance(error, _MISTAKES) else MlwError
+        # A missing or unwritable folder is a usage error.
+        kind = UsageError if isinstance(error, _USAGE_ERRORS) else MlwError
         raise kind(f"cannot write {path}: {error.strerror}", "choose another file with --to") from error
 
 
-def _put(file: Any, text: str) -> None:
+def _write_text(file: Any, text: str) -> None:
     file.write(text)
 
 
-def _pour(text: str) -> None:
-    if render.terminal(sys.stdout):
+def _write_stdout(text: str) -> None:
+    if render.is_terminal(sys.stdout):
         text = "\n".join(plain(line) for line in text.split("\n"))
-    render.pour(text.encode("utf-8", "backslashreplace"))
+    render.write_bytes(text.encode("utf-8", "backslashreplace"))

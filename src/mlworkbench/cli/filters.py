@@ -1,4 +1,4 @@
-"""Which runs a list shows: the options, and the words of people turned into a Query."""
+"""Options that filter, sort, and lay out lists of runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 import click
 
-from .command import under
-from .completion import complete_run
+from .command import option_section
+from .completion_types import complete_run
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def narrowing(function: Function) -> Function:
-    """The options that narrow a list of runs; the command gets them as ``**wishes``."""
+def filter_options(function: Function) -> Function:
+    """Add the options that filter runs. The command receives them as keyword arguments."""
     options = (
         click.option(
             "--status",
@@ -35,11 +35,11 @@ def narrowing(function: Function) -> Function:
         click.option("--parent", metavar="RUN", shell_complete=complete_run, help="Filter by parent run"),
         click.option("--archived", is_flag=True, help="Include archived runs"),
     )
-    return under("Filters", *options)(function)
+    return option_section("Filters", *options)(function)
 
 
-def filtering(function: Function) -> Function:
-    """The options of ``history list`` that narrow and order it; the command gets them as ``**wishes``."""
+def list_options(function: Function) -> Function:
+    """Add the filter and sort options of ``history list``, passed as keyword arguments."""
     options = (click.option("--children", is_flag=True, help="Include sweep runs and nested runs"),)
     display = (
         click.option(
@@ -47,10 +47,10 @@ def filtering(function: Function) -> Function:
         ),
         click.option("-L", "--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Maximum number of runs"),
     )
-    return narrowing(under("Filters", *options)(under("Display", *display)(function)))
+    return filter_options(option_section("Filters", *options)(option_section("Display", *display)(function)))
 
 
-def choosing_columns(function: Function) -> Function:
-    """The columns of a table of runs; the command gets them as ``columns``."""
+def columns_option(function: Function) -> Function:
+    """Add ``--columns``. The command receives it as ``columns``."""
     help = "Columns to show, comma-separated, such as run_id,status,lr,loss"
-    return under("Display", click.option("--columns", metavar="NAMES", help=help))(function)
+    return option_section("Display", click.option("--columns", metavar="NAMES", help=help))(function)

@@ -1,4 +1,4 @@
-"""``mlw gpus``: the GPUs of a machine and who uses them."""
+"""``mlw gpus``: show the GPUs of a machine and the processes using them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dataclasses import asdict
 import click
 
 from ..errors import MlwError
-from ..hosts.gpus import Gpus, ask_gpus
+from ..hosts.gpu_values import Gpus, fetch_gpus
 from ..hosts.host import Host
 from ..paths import user_paths
-from ..report.gpus import line, row, summary
-from ..targets.gpucheck import remedy
-from ..targets.opening import open_target
+from ..report.gpu_report import line, row, summary
+from ..targets.gpu_check import remedy
+from ..targets.target_factory import open_target
 from . import render
-from .completion import complete_target
-from .options import in_project, rendering, the_project
+from .completion_types import complete_target
+from .options import get_project, project_option, result_options
 
-_PAUSE = 2.0
+_REFRESH_SECONDS = 2.0
 _COLUMNS = "gpu name compute memory free load temperature power slices used_by uuid".split()
 
 
@@ -34,8 +34,8 @@ _COLUMNS = "gpu name compute memory free load temperature power slices used_by u
     help="Compute target (default: this machine)",
 )
 @click.option("--watch", is_flag=True, help="Refresh every 2 seconds until Ctrl-C")
-@in_project
-@rendering
+@project_option
+@result_options
 def gpus(target: str | None, watch: bool, folder: str | None, output: str, query: str | None) -> None:
     """Show GPUs and the processes using them.
 
@@ -44,49 +44,49 @@ def gpus(target: str | None, watch: bool, folder: str | None, output: str, query
     host = _host(target, folder)
     where = target or "this machine"
     while True:
-        _show(ask_gpus(host), where, output, query, first=watch and render.terminal(sys.stdout))
+        _print_gpus(fetch_gpus(host), where, output, query, clear=watch and render.is_terminal(sys.stdout))
         if not watch:
             return
-        time.sleep(_PAUSE)
+        time.sleep(_REFRESH_SECONDS)
 
 
 def _host(target: str | None, folder: str | None) -> Host:
     if target is not None:
-        return open_target(the_project(folder).compute(target), user_paths()).host
-    from ..hosts.local import LocalHost  # noqa: PLC0415
+        return open_target(get_project(folder).compute(target), user_paths()).host
+    from ..hosts.local_host import LocalHost  # noqa: PLC0415
 
     return LocalHost(user_paths().root, os.environ)
 
 
-def _show(found: Gpus, where: str, output: str, query: str | None, first: bool) -> None:
-    if first:
-        render.pour(b"\x1b[H\x1b[2J")  # a screen of its own, as `watch` makes it
+def _print_gpus(gpus_info: Gpus, where: str, output: str, query: str | None, clear: bool) -> None:
+    if clear:
+        render.write_bytes(b"\x1b[H\x1b[2J")  # clear the screen, as `watch` does
     if output != "table" or query is not None:
-        render.emit(asdict(found), output=output, query=query)
+        render.emit(asdict(gpus_info), output=output, query=query)
         return
-    if found.problem:
-        render.warn(f"{where}: {found.problem}")
-        hint = remedy(found.problem)
+    if gpus_info.problem:
+        render.warn(f"{where}: {gpus_info.problem}")
+        hint = remedy(gpus_info.problem_code)
         if hint:
             render.message(f"hint: {hint}")
-    elif not found.gpus:
+    elif not gpus_info.gpus:
         render.message(f"{where} has no NVIDIA GPU")
-    if found.gpus:
-        shown = [name for name in _COLUMNS if name != "slices" or any(one.mig for one in found.gpus)]
-        render.emit([row(one) for one in found.gpus], output=output, columns=shown)
-        render.message(summary(found))
+    if gpus_info.gpus:
+        columns = [name for name in _COLUMNS if name != "slices" or any(gpu.mig for gpu in gpus_info.gpus)]
+        render.emit([row(gpu) for gpu in gpus_info.gpus], output=output, columns=columns)
+        render.message(summary(gpus_info))
 
 
-def section(look: Callable[[], Host], tidy: bool) -> dict[str, object]:
-    """The GPUs as a part of `computetarget show`; a machine that cannot be asked is no reason to show nothing."""
+def gpu_section(open_host: Callable[[], Host], is_table: bool) -> dict[str, object]:
+    """Return the GPUs for ``computetarget show``. An unreachable machine only causes a warning."""
     try:
-        found = ask_gpus(look())
+        gpus_info = fetch_gpus(open_host())
     except MlwError as error:
         render.warn(f"cannot query GPUs: {error.message}")
-        return {} if tidy else {"gpus": None}
-    if not tidy:
-        return {"gpus": asdict(found)}
-    if found.problem:
-        return {"GPUs": found.problem}
-    told: dict[str, object] = {"GPUs": f"{len(found.gpus)}, {summary(found)}" if found.gpus else "none"}
-    return {**told, **{f"GPU {one.index}": line(one) for one in found.gpus}}
+        return {} if is_table else {"gpus": None}
+    if not is_table:
+        return {"gpus": asdict(gpus_info)}
+    if gpus_info.problem:
+        return {"GPUs": gpus_info.problem}
+    facts: dict[str, object] = {"GPUs": f"{len(gpus_info.gpus)}, {summary(gpus_info)}" if gpus_info.gpus else "none"}
+    return {**facts, **{f"GPU {gpu.index}": line(gpu) for gpu in gpus_info.gpus}}

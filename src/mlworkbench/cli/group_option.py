@@ -1,4 +1,4 @@
-"""``history list --group``: runs that have a value in common, and what their metrics amount to."""
+"""``history list --group``: group runs by a value and aggregate their metrics."""
 
 from __future__ import annotations
 
@@ -7,66 +7,68 @@ from typing import Any
 
 from ..errors import UnknownName
 from ..model import Run
-from ..report.groups import OWN, groups
+from ..report.run_groups import RUN_FIELDS, groups
 from . import render
-from .columns import dropped_line, fit, title
+from .columns import column_title, dropped_columns_note, fit_columns
 
-_NAMED = 40
-_COLUMNS = 8
+_MAX_SUGGESTIONS = 40
+_MAX_COLUMNS = 8
 
 
-def show_groups(runs: Sequence[Run], name: str, wishes: dict[str, Any]) -> None:
-    """``wishes``: output, query, and for the groups sort and limit."""
-    # A sweep itself has measured nothing; its children have.
-    counted = [run for run in runs if run.spec.sweep is None]
-    found = _sorted(groups(counted, name), name, wishes["sort"])[: wishes["limit"]]
-    if wishes["output"] != "table" or wishes["query"] is not None:
-        render.emit(found, output=wishes["output"], query=wishes["query"])
-    elif found:
-        _show(found, name)
+def show_groups(runs: Sequence[Run], name: str, options: dict[str, Any]) -> None:
+    """Print groups of runs. ``options`` contains output, query, sort, and limit."""
+    # A sweep logs no metrics itself; its children do.
+    grouped_runs = [run for run in runs if run.spec.sweep is None]
+    rows = _sort_groups(groups(grouped_runs, name), name, options["sort"])[: options["limit"]]
+    if options["output"] != "table" or options["query"] is not None:
+        render.emit(rows, output=options["output"], query=options["query"])
+    elif rows:
+        _print_table(rows, name)
     else:
         render.message("no runs to group")
 
 
-def _sorted(found: list[dict[str, Any]], name: str, sort: str | None) -> list[dict[str, Any]]:
-    """As they are; else by the mean of a metric, or by how many runs there are."""
+def _sort_groups(rows: list[dict[str, Any]], name: str, sort: str | None) -> list[dict[str, Any]]:
+    """Sort the groups by a metric's mean or by the number of runs. Without ``sort``, keep the order."""
     if sort is None:
-        return found
+        return rows
     by, sign = sort.lstrip("-"), -1 if sort.startswith("-") else 1
     if by == name:
-        return found[::sign]
+        return rows[::sign]
 
     def key(row: dict[str, Any]) -> tuple[bool, float]:
         value = row["runs"] if by == "runs" else row["metrics"].get(by, {}).get("mean")
         return value is None, sign * (value or 0)
 
-    if by != "runs" and not any(by in row["metrics"] for row in found):
-        known = dict.fromkeys(metric for row in found for metric in row["metrics"])
-        raise UnknownName("sort key", by, [name, "runs", *list(known)[:_NAMED]])
-    return sorted(found, key=key)
+    if by != "runs" and not any(by in row["metrics"] for row in rows):
+        available = dict.fromkeys(metric for row in rows for metric in row["metrics"])
+        raise UnknownName("sort key", by, [name, "runs", *list(available)[:_MAX_SUGGESTIONS]])
+    return sorted(rows, key=key)
 
 
-def _show(found: Sequence[dict[str, Any]], name: str) -> None:
-    metrics = list(dict.fromkeys(metric for row in found for metric in row["metrics"]))
-    counts = {metric: sum(metric in row["metrics"] for row in found) for metric in metrics}
+def _print_table(groups: Sequence[dict[str, Any]], name: str) -> None:
+    metrics = list(dict.fromkeys(metric for row in groups for metric in row["metrics"]))
+    counts = {metric: sum(metric in row["metrics"] for row in groups) for metric in metrics}
     metrics.sort(key=lambda metric: -counts[metric])
     rows = []
-    for row in found:
-        means = {metric: _mean(amount) for metric, amount in row["metrics"].items() if metric not in (name, "runs")}
+    for row in groups:
+        means = {
+            metric: _format_mean(amount) for metric, amount in row["metrics"].items() if metric not in (name, "runs")
+        }
         rows.append({**means, name: "(none)" if row[name] is None else row[name], "runs": row["runs"]})
-    others = [metric for metric in metrics if metric not in (name, "runs")][:_COLUMNS]
-    titles = {name: title(name, OWN), "runs": "Runs", **{metric: metric for metric in others}}
-    fitted = fit(titles, rows, render.width(), keep=(name, "runs"), extras=others, whole=others)
+    others = [metric for metric in metrics if metric not in (name, "runs")][:_MAX_COLUMNS]
+    titles = {name: column_title(name, RUN_FIELDS), "runs": "Runs", **{metric: metric for metric in others}}
+    fitted = fit_columns(titles, rows, render.width(), keep=(name, "runs"), extras=others, unshortened=others)
     render.emit(fitted.rows, output="table", columns=fitted.columns)
     if fitted.dropped:
-        render.message(dropped_line(fitted.dropped, choosable=False))
+        render.message(dropped_columns_note(fitted.dropped, choosable=False))
     render.message(
         "metrics: mean ± standard deviation of the last values; use -o json for minimum, maximum, and best run"
     )
 
 
-def _mean(amount: dict[str, Any]) -> str:
-    if amount["mean"] is None:
+def _format_mean(statistics: dict[str, Any]) -> str:
+    if statistics["mean"] is None:
         return ""
-    spread = "" if amount["deviation"] is None else f" ± {amount['deviation']:.2g}"
-    return f"{amount['mean']:.6g}{spread}"
+    spread = "" if statistics["deviation"] is None else f" ± {statistics['deviation']:.2g}"
+    return f"{statistics['mean']:.6g}{spread}"

@@ -1,25 +1,25 @@
-"""``mlw help``: the help of a command, as its ``--help`` prints it."""
+"""``mlw help``: print the help of a command, like ``--help``."""
 
 from __future__ import annotations
 
 import click
 
-from .options import debugging
-from .verbs import UnknownWord
+from .command_tree import UnknownCommand
+from .options import global_options
 
 
 @click.command("help", epilog="Example: mlw help history list")
-@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@click.argument("arguments", nargs=-1, metavar="[COMMAND]...")
 @click.pass_context
-@debugging
-def help_on(ctx: click.Context, words: tuple[str, ...]) -> None:
+@global_options
+def help_on(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     """Show help for a command."""
-    at = ctx.find_root()
-    for word in words:
-        if not isinstance(at.command, click.Group):
+    context = ctx.find_root()
+    for name in arguments:
+        if not isinstance(context.command, click.Group):
             break
-        below = at.command.get_command(at, word)
-        if below is None:
-            raise UnknownWord(at, word, at.command.list_commands(at))
-        at = click.Context(below, parent=at, info_name=word)
-    click.echo(at.get_help())
+        command = context.command.get_command(context, name)
+        if command is None:
+            raise UnknownCommand(context, name, context.command.list_commands(context))
+        context = click.Context(command, parent=context, info_name=name)
+    click.echo(context.get_help())

@@ -1,4 +1,4 @@
-"""``mlw history …``: past runs."""
+"""``mlw history …``: list and show past runs."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from ..history.query import Query
+from ..history.run_query import Query
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
 from ..report import units
-from ..report.records import LIST
-from ..report.wishes import expect, make_query
+from ..report.run_filters import make_query, require_known_names
+from ..report.run_records import LIST_COLUMNS
 from . import render
-from .command import under
-from .filters import choosing_columns, filtering
-from .messages import NO_RUNS, SUBMIT_ONE
-from .options import debugging, in_project, maybe_project, rendering
-from .show import show_part, show_run, show_runs
-from .verbs import Verbs
+from .command import option_section
+from .command_tree import LazyGroup
+from .filters import columns_option, list_options
+from .messages import NO_RUNS, SUBMIT_HINT
+from .options import get_project_or_none, global_options, project_option, result_options
+from .run_tables import show_run, show_run_file, show_runs
 
 _FILTERS = ("status", "target", "script", "tag", "text", "since", "where", "parent")
-PATIENCE = 3.0  # seconds for machines elsewhere to answer: a list is of what is known here
+TIMEOUT = 3.0  # seconds to wait for remote machines; lists may show the last known state
 
 
 @click.group(
-    cls=Verbs,
+    cls=LazyGroup,
     epilog="Example: mlw history list --where 'accuracy > 0.9' --sort=-accuracy",
-    verbs={
-        "show": ("page:show", "Show a run"),
+    lazy_commands={
+        "show": ("run_page:show", "Show a run"),
         "best": ("best:best", "Show the best runs by a metric"),
         "compare": ("compare:compare", "Compare runs"),
         "metrics": ("metrics:metrics", "Show metrics as a table, chart, or points"),
@@ -53,15 +53,15 @@ def history() -> None:
 @history.command(
     "list", epilog="Example: mlw history list --where 'accuracy > 0.9 and lr < 0.01' --sort -accuracy -L 5"
 )
-@click.option("-a", "--all", "everywhere", is_flag=True, help="Include all projects")
-@filtering
-@under(
+@click.option("-a", "--all", "all_projects", is_flag=True, help="Include all projects")
+@list_options
+@option_section(
     "Display", click.option("--group", metavar="NAME", help="Group by parameter, tags.NAME, or key; show mean metrics")
 )
-@in_project
-@choosing_columns
-@rendering
-def list_runs(everywhere: bool, folder: str | None, output: str, query: str | None, **wishes: Any) -> None:
+@project_option
+@columns_option
+@result_options
+def list_runs(all_projects: bool, folder: str | None, output: str, query: str | None, **options: Any) -> None:
     """List runs.
 
     The newest run comes first. Columns include metrics and the parameters that differ between runs.
@@ -75,102 +75,108 @@ def list_runs(everywhere: bool, folder: str | None, output: str, query: str | No
     Sweep runs and nested runs are hidden unless you use --children, --parent, --where, --text, --sort, --tag, or
     --status.
     """
-    with _reading_folders() as progress:
+    with _index_progress() as progress:
         store = History(user_paths(), progress.report)
-        project = None if everywhere else maybe_project(folder)
-        asked = make_query(project.id if project else None, wishes, store)
-        refreshed(store, store.unfinished(project.id if project else None))
-        if wishes["group"] is not None:
-            asked = replace(asked, children=True, sort=None, limit=None)
-        found = store.search(asked)
-        if not found or asked.sort is not None:
-            expect(store, asked)
-    if project is None and not everywhere:
+        project = None if all_projects else get_project_or_none(folder)
+        run_query = make_query(project.id if project else None, options, store)
+        refresh_runs(store, store.unfinished(project.id if project else None))
+        if options["group"] is not None:
+            run_query = replace(run_query, children=True, sort=None, limit=None)
+        runs = store.search(run_query)
+        if not runs or run_query.sort is not None:
+            require_known_names(store, run_query)
+    if project is None and not all_projects:
         render.message("note: not in a project; listing the runs of all projects")
-    if not found and output == "table" and query is None:
-        _explain_none(store, asked, wishes)
+    if not runs and output == "table" and query is None:
+        _explain_empty_list(store, run_query, options)
         return
-    if wishes["group"] is None:
-        _show(found, output, query, wishes["columns"])
+    if options["group"] is None:
+        _print_runs(runs, output, query, options["columns"])
         return
-    if wishes["columns"] is not None:
+    if options["columns"] is not None:
         raise UsageError("--columns and --group cannot be used together", "omit one of them")
-    from .group import show_groups  # noqa: PLC0415 - most lists are of runs
+    from .group_option import show_groups  # noqa: PLC0415 - only --group needs it
 
-    show_groups(found, wishes["group"], {**wishes, "output": output, "query": query})
+    show_groups(runs, options["group"], {**options, "output": output, "query": query})
 
 
-def _explain_none(store: History, asked: Query, wishes: dict[str, Any]) -> None:
-    """Why a list is empty."""
-    if any(wishes[name] for name in _FILTERS):
+def _explain_empty_list(store: History, run_query: Query, options: dict[str, Any]) -> None:
+    """Print why the list is empty."""
+    if any(options[name] for name in _FILTERS):
         render.message("no runs match")
-    elif store.search(Query(asked.project, archived=True, limit=1)):
+    elif store.search(Query(run_query.project, archived=True, limit=1)):
         render.message("no runs match")
         render.message("hint: 'mlw history list --archived' includes archived runs")
     else:
         render.message(NO_RUNS)
-        render.message(f"hint: {SUBMIT_ONE}")
+        render.message(f"hint: {SUBMIT_HINT}")
 
 
-def _show(runs: list[Run], output: str, query: str | None, columns: str | None) -> None:
+def _print_runs(runs: list[Run], output: str, query: str | None, columns: str | None) -> None:
     projects = {run.spec.project_id for run in runs}
-    show_runs(runs, output, query, (*LIST[:3], "project", *LIST[3:]) if len(projects) > 1 else LIST, only=columns)
+    show_runs(
+        runs,
+        output,
+        query,
+        (*LIST_COLUMNS[:3], "project", *LIST_COLUMNS[3:]) if len(projects) > 1 else LIST_COLUMNS,
+        only=columns,
+    )
 
 
-def _reading_folders() -> render.Progress:
-    """Shown where the index is made from the folders, which takes a while with many runs."""
+def _index_progress() -> render.Progress:
+    """Return the progress display for indexing run folders, which is slow for many runs."""
     return render.Progress("reading run folders", show=lambda count: f"{count:,.0f}")
 
 
-def refreshed(store: History, runs: list[Run]) -> list[Run]:
+def refresh_runs(store: History, runs: list[Run]) -> list[Run]:
     if not runs:
         return []
-    # Takes 40 ms, and a list of runs that have all ended needs none of it.
-    from ..refresh import refresh  # noqa: PLC0415
+    # The import takes 40 ms and is not needed if all runs have finished.
+    from ..refresh_runs import refresh  # noqa: PLC0415
 
-    return refresh(store, runs, PATIENCE, render.warn)
+    return refresh(store, runs, TIMEOUT, render.warn)
 
 
 @history.command(epilog="Example: mlw history last -o json")
-@in_project
-@rendering
+@project_option
+@result_options
 def last(folder: str | None, output: str, query: str | None) -> None:
     """Show the newest run."""
-    from .opening import look_up  # noqa: PLC0415 - see refreshed
+    from .run_lookup import get_current_run  # noqa: PLC0415 - see refresh_runs
 
     store = History(user_paths())
-    show_run(look_up(store, None, folder), output, query, store)
+    show_run(get_current_run(store, None, folder), output, query, store)
 
 
 @history.command(epilog="Example: mlw history info demo-swift -o json")
 @click.argument("run", required=False)
-@click.option("-r", "--run", "by_option", metavar="ID", help="Same as the argument RUN")
+@click.option("-r", "--run", "run_option", metavar="ID", help="Same as the argument RUN")
 @click.option("--artifact", "-a", metavar="PATH", help="Print one file instead: driver_log, or an output")
-@in_project
-@rendering
+@project_option
+@result_options
 def info(
-    run: str | None, by_option: str | None, artifact: str | None, folder: str | None, output: str, query: str | None
+    run: str | None, run_option: str | None, artifact: str | None, folder: str | None, output: str, query: str | None
 ) -> None:
     """Show all facts about a run.
 
     Defaults to the newest run.
     """
-    from .opening import look_up  # noqa: PLC0415 - see refreshed
+    from .run_lookup import get_current_run  # noqa: PLC0415 - see refresh_runs
 
     store = History(user_paths())
     if artifact is not None:
-        show_part(store, run or by_option, folder, artifact)
+        show_run_file(store, run or run_option, folder, artifact)
     else:
-        show_run(look_up(store, run or by_option, folder), output, query, store)
+        show_run(get_current_run(store, run or run_option, folder), output, query, store)
 
 
 @history.command(epilog="Example: mlw history rebuild")
-@debugging
+@global_options
 def rebuild() -> None:
     """Rebuild the index from the run folders.
 
     Runs can be submitted in the meantime.
     """
-    with _reading_folders() as progress:
+    with _index_progress() as progress:
         count = History(user_paths(), progress.report).rebuild()
-    render.message(f"indexed {units.counted(count, 'run')}")
+    render.message(f"indexed {units.pluralize(count, 'run')}")

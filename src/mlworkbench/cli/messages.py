@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-NO_RUNS, SUBMIT_ONE = "no runs yet", "start one with 'mlw submit SCRIPT'"
+NO_RUNS, SUBMIT_HINT = "no runs yet", "start one with 'mlw submit SCRIPT'"

@@ -1,4 +1,4 @@
-"""Options that many commands share."""
+"""Options shared by many commands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
-from ..config.project import Project, find_project
+from ..config.project_folder import Project, find_project
 from ..errors import ConfigError, UsageError
-from .command import GLOBAL, no_color, under
-from .completion import complete_runconfig, complete_target
-from .render import FORMATS, terminal
+from .command import GLOBAL_SECTION, no_color, option_section
+from .completion_types import complete_runconfig, complete_target
+from .render import FORMATS, is_terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -22,44 +22,44 @@ ALLOW_MOUNT = "Folder that containers may mount; PATH:ro allows the folder and i
 ALLOW_NETWORK = "Network that containers may join, such as host (repeatable)"
 
 
-def debugging(function: Function) -> Function:
-    """The options of every command."""
+def global_options(function: Function) -> Function:
+    """Add the options that every command has."""
     help = "Show tracebacks"
-    debug = click.option("--debug", is_flag=True, expose_value=False, callback=_note_debugging, help=help)
-    return under(GLOBAL, debug, no_color)(function)
+    debug = click.option("--debug", is_flag=True, expose_value=False, callback=_enable_debug, help=help)
+    return option_section(GLOBAL_SECTION, debug, no_color)(function)
 
 
-def _note_debugging(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        os.environ["MLW_DEBUG"] = "1"  # cli/main looks there when something has failed
+def _enable_debug(context: click.Context, parameter: click.Parameter, enable: bool) -> None:
+    if enable:
+        os.environ["MLW_DEBUG"] = "1"  # cli/main reads this if a command fails
 
 
-def rendering(function: Function) -> Function:
-    """-o and --query, as the original had them."""
+def result_options(function: Function) -> Function:
+    """Add ``-o`` and ``--query``."""
     query = click.option("--query", metavar="JMESPATH", help="Filter the result with a JMESPath expression")
     kinds = click.Choice(FORMATS)
     help = f"Output format: {', '.join(FORMATS)}"
     output = click.option("-o", "--output", type=kinds, default="table", metavar="FORMAT", help=help)
-    return under(GLOBAL, output, query)(debugging(function))
+    return option_section(GLOBAL_SECTION, output, query)(global_options(function))
 
 
-def run_configuration(
+def run_configuration_option(
     help: str = "Run configuration to use (aml_config/NAME.runconfig)",
 ) -> Callable[[Function], Function]:
-    """-c NAME."""
+    """Add ``-c NAME``."""
     return click.option(
         "-c", "--run-configuration", "runconfig", metavar="NAME", shell_complete=complete_runconfig, help=help
     )
 
 
-def another_target(function: Function) -> Function:
-    """-t NAME."""
+def target_option(function: Function) -> Function:
+    """Add ``-t NAME``."""
     help = "Compute target (overrides the run configuration)"
     return click.option("-t", "--target", metavar="NAME", shell_complete=complete_target, help=help)(function)
 
 
-def making_environments(function: Function) -> Function:
-    """How the environment is made, where it is ours to make."""
+def environment_options(function: Function) -> Function:
+    """Add the options for building managed environments."""
     for name, help in (
         ("--send-packages", "Upload all packages from this machine; for targets without internet access"),
         ("--unchecked", "Skip compatibility checks"),
@@ -70,33 +70,33 @@ def making_environments(function: Function) -> Function:
     return click.option("--allow-build", "allow_builds", multiple=True, metavar="NAME", help=help)(function)
 
 
-def in_project(function: Function) -> Function:
+def project_option(function: Function) -> Function:
     help = "Project folder (default: the current directory)"
-    return under(GLOBAL, click.option("--project", "folder", metavar="PATH", help=help))(function)
+    return option_section(GLOBAL_SECTION, click.option("--project", "folder", metavar="PATH", help=help))(function)
 
 
-def the_project(folder: str | None) -> Project:
+def get_project(folder: str | None) -> Project:
     return find_project(Path(folder) if folder else Path.cwd())
 
 
 def confirm(question: str) -> None:
-    """Go on only with the user's word, which may come through a pipe."""
+    """Ask for confirmation, which may be piped to stdin. Raise if the user declines."""
     try:
-        agreed = click.confirm(question, err=True)
+        is_confirmed = click.confirm(question, err=True)
     except click.Abort:
-        if terminal(sys.stdin):
+        if is_terminal(sys.stdin):
             raise
         click.echo(err=True)
         raise UsageError("cannot prompt: no terminal", "use --yes to confirm") from None
-    if not agreed:
+    if not is_confirmed:
         raise click.Abort
 
 
-def maybe_project(folder: str | None) -> Project | None:
-    """The project here, or none: verbs that look at runs also work outside of projects."""
+def get_project_or_none(folder: str | None) -> Project | None:
+    """Return the current project or None, for commands that also work outside projects."""
     if folder:
-        return the_project(folder)
+        return get_project(folder)
     try:
-        return the_project(None)
+        return get_project(None)
     except ConfigError:
         return None

@@ -1,4 +1,4 @@
-"""A result as text: JSON, TSV, or the cells of a table and their alignment. Writes nothing."""
+"""Format results as JSON, TSV, or table cells, without writing them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 
-from ..report.plain import plain
+from ..sanitize import plain
 
 Columns = Sequence[str] | Mapping[str, str]
 
-# Longer cells would make every line of a plain table as long as the longest; JSON has them whole.
-WIDEST_CELL = 200
-_PIECE = 12  # words may be cut into pieces that long
-_GAP = 3  # between the columns of a table on a terminal
+# A longer cell would widen every line of a plain table. JSON contains the full value.
+MAX_CELL_WIDTH = 200
+_MIN_WORD_PIECE = 12  # minimum length of the pieces of a wrapped word
+_GAP = 3  # width between columns on a terminal
 
-# JSON leaves these as they are, a terminal does not; escaped they are the same JSON.
+# Characters that JSON allows but a terminal interprets. Escaping them does not change the JSON value.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(:?)|\b(?:true|false|null)\b|-?\d[\d.eE+-]*')
-_KEY, _TEXT, _OTHER = "34", "32", "36"  # blue, green, cyan
+_KEY_COLOR, _STRING_COLOR, _LITERAL_COLOR = "34", "32", "36"  # blue, green, cyan
 
-# Headings of keys for which a capital letter and spaces are not enough.
+# Headings that cannot be derived from the key.
 HEADINGS = {
     "run_id": "Run ID",
     "run_number": "Run number",
@@ -50,9 +50,9 @@ HEADINGS = {
     "spark_history": "Spark history",
 }
 _ABBREVIATIONS = {"cpu": "CPU", "gpu": "GPU", "id": "ID", "mlflow": "MLflow", "url": "URL"}
-_SNAKE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
-# First word of a run's status → name of a color, and its code.
-_STATES = {
+_SNAKE_CASE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
+# First word of a run's status → color name and code.
+_STATUS_COLORS = {
     "Completed": ("green", "32"),
     "Failed": ("red", "31"),
     "Canceled": ("yellow", "33"),
@@ -64,7 +64,7 @@ _STATES = {
 
 
 class Grid:
-    """The cells of a table, as text; without titles the first column holds the names."""
+    """Table cells as strings. Without titles, the first column contains the names."""
 
     def __init__(
         self,
@@ -75,76 +75,78 @@ class Grid:
     ) -> None:
         self.titles = titles
         self.rows = rows
-        self.right = right  # the columns of numbers
-        self.status = status  # the column of a run's status; without titles, the row
+        self.right = right  # indexes of numeric columns
+        self.status = status  # index of the status column, or of the status row if there are no titles
 
     def is_status(self, row: int, column: int) -> bool:
         return self.status is not None and ((column if self.titles else row) == self.status)
 
 
-def simple(value: object) -> object:
-    """Only what JSON has, so that all formats and queries see the same."""
+def to_json_types(value: object) -> object:
+    """Convert a value to JSON types, so that all formats and queries use the same data."""
     if isinstance(value, Enum):
-        return simple(value.value)
+        return to_json_types(value.value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
-        return {str(simple(key)): simple(item) for key, item in value.items()}
+        return {str(to_json_types(key)): to_json_types(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [simple(item) for item in value]
+        return [to_json_types(item) for item in value]
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def as_json(data: object, encoding: str) -> str:
-    """Strict JSON, readable by people too, in characters that the encoding has."""
-    text = _dump(data, indent=2)
+    """Return strict, indented JSON, escaped to ASCII if the encoding lacks a character."""
+    text = _dump_json(data, indent=2)
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        text = _dump(data, indent=2, ascii_only=True)
+        text = _dump_json(data, indent=2, ascii_only=True)
     return text + "\n"
 
 
-def tint(text: str) -> str:
-    """JSON with the colours of a terminal."""
+def colorize_json(text: str) -> str:
+    """Color JSON for a terminal."""
 
-    def paint(found: re.Match[str]) -> str:
-        word, colon = found[1], found[2]
-        colour = _OTHER if word is None else _KEY if colon else _TEXT
-        return f"\x1b[{colour}m{word or found[0]}\x1b[0m{colon or ''}"
+    def paint(match: re.Match[str]) -> str:
+        string, colon = match[1], match[2]
+        color = _LITERAL_COLOR if string is None else _KEY_COLOR if colon else _STRING_COLOR
+        return f"\x1b[{color}m{string or match[0]}\x1b[0m{colon or ''}"
 
     return _TOKEN.sub(paint, text)
 
 
 def as_tsv(data: object, *, ordered: bool) -> str:
-    """As the Azure CLI writes it: no titles, keys in alphabetical order unless a query chose one.
+    """Return TSV like the Azure CLI: no header, and sorted keys unless a query selects them.
 
-    Unlike there a nested value is compact JSON, and rows with different keys keep their columns.
+    Unlike in the Azure CLI, nested values are compact JSON, and rows with different keys keep their
+    columns.
     """
     rows = data if isinstance(data, list) else [data]
-    keys = _keys(rows)
+    keys = _collect_keys(rows)
     if not ordered:
         keys.sort()
     lines = []
     for row in rows:
         if isinstance(row, dict):
-            fields = [_field(row.get(key)) for key in keys]
+            fields = [_tsv_field(row.get(key)) for key in keys]
         elif isinstance(row, list):
-            fields = [_field(item) for item in row]
+            fields = [_tsv_field(item) for item in row]
         else:
-            fields = [str(row).lower() if isinstance(row, bool) else _field(row)]
+            fields = [str(row).lower() if isinstance(row, bool) else _tsv_field(row)]
         lines.append("\t".join(fields) + "\n")
     return "".join(lines)
 
 
 def as_grid(data: object, columns: Columns | None, *, as_queried: bool = False) -> Grid | None:
-    """The table of a result; None if there is nothing to show. ``columns``: keys, or keys with their headings.
+    """Return the table for a result, or None if it is empty.
 
-    ``as_queried``: the keys are those that a query chose, and stay as they are.
+    ``columns`` contains keys, or keys with headings. If ``as_queried`` is true, a query selected the
+    keys, so they are not replaced by headings.
     """
     if data is None or data == [] or data == {}:
         return None
-    title = _capital if as_queried else heading
+    title = _capitalize if as_queried else heading
     if isinstance(data, dict):
         keys = list(columns or data)
         names = columns if isinstance(columns, Mapping) else {key: title(key) for key in keys}
@@ -152,52 +154,52 @@ def as_grid(data: object, columns: Columns | None, *, as_queried: bool = False) 
         return Grid(None, [(plain(names[key]), cell_text(data.get(key))) for key in keys], status=status)
     if not isinstance(data, list):
         return Grid(None, [(cell_text(data),)])
-    keys, titles, rows = _lay_out(data, columns, title)
-    right = {index for index in range(len(titles)) if _numeric([row[index] for row in rows])}
+    keys, titles, rows = _build_rows(data, columns, title)
+    right = {index for index in range(len(titles)) if _is_numeric([row[index] for row in rows])}
     status = keys.index("status") if "status" in keys else None
-    return Grid(titles, [[cell_text(value, WIDEST_CELL) for value in row] for row in rows], right, status)
+    return Grid(titles, [[cell_text(value, MAX_CELL_WIDTH) for value in row] for row in rows], right, status)
 
 
 def heading(key: str) -> str:
-    """``Run ID`` of ``run_id``."""
-    known = HEADINGS.get(key)
+    """Return the heading for a key, such as ``Run ID`` for ``run_id``."""
+    fixed = HEADINGS.get(key)
     words = [_ABBREVIATIONS.get(word, word) for word in key.split("_")]
-    return known or _capital(" ".join(words) if _SNAKE.fullmatch(key) else key)
+    return fixed or _capitalize(" ".join(words) if _SNAKE_CASE.fullmatch(key) else key)
 
 
-def state_colour(text: str, *, code: bool = False) -> str:
-    """The color of a run's status, by name or as the number in an escape sequence; empty if it has none."""
-    return _STATES.get(text.partition(" ")[0], ("", ""))[code]
+def status_color(text: str, *, code: bool = False) -> str:
+    """Return the color name or escape code for a run's status, or an empty string."""
+    return _STATUS_COLORS.get(text.partition(" ")[0], ("", ""))[code]
 
 
-def align(grid: Grid) -> str:
-    """The table in plain columns, for files and pipes."""
+def format_table(grid: Grid) -> str:
+    """Format the table as plain aligned text, for files and pipes."""
     lines = [grid.titles, *grid.rows] if grid.titles else list(grid.rows)
-    widths = [max(span(line[index]) for line in lines) for index in range(len(lines[0]))]
+    widths = [max(display_width(line[index]) for line in lines) for index in range(len(lines[0]))]
     if grid.titles:
         lines.insert(1, ["-" * width for width in widths])
     text = []
     for line in lines:
         cells = []
         for index, (cell, width) in enumerate(zip(line, widths, strict=True)):
-            gap = " " * (width - span(cell))
+            gap = " " * (width - display_width(cell))
             cells.append(gap + cell if index in grid.right else cell + gap)
         text.append("  ".join(cells).rstrip() + "\n")
     return "".join(text)
 
 
-def fits(grid: Grid, width: int) -> bool:
-    """Whether a table of this width can be read: no word of it is cut into small pieces."""
+def fits_width(grid: Grid, width: int) -> bool:
+    """Return whether the table is readable at this width, without words broken into small pieces."""
     lines = [grid.titles, *grid.rows] if grid.titles else list(grid.rows)
     need = 0
     for index in range(len(lines[0])):
-        longest = max((span(word) for line in lines for word in line[index].split()), default=0)
-        need += min(longest, _PIECE) + _GAP
+        longest = max((display_width(word) for line in lines for word in line[index].split()), default=0)
+        need += min(longest, _MIN_WORD_PIECE) + _GAP
     return need - _GAP <= width
 
 
-def stack(grid: Grid) -> str:
-    """A line for each cell, for a terminal that is too narrow for a table."""
+def format_records(grid: Grid) -> str:
+    """Return one line per cell, for terminals that are too narrow for a table."""
     if not grid.titles:
         return "".join(f"{': '.join(row)}\n" for row in grid.rows)
     titles = grid.titles
@@ -205,25 +207,25 @@ def stack(grid: Grid) -> str:
     return "\n".join(blocks)
 
 
-def _dump(data: object, *, indent: int | None = None, ascii_only: bool = False) -> str:
+def _dump_json(data: object, *, indent: int | None = None, ascii_only: bool = False) -> str:
     separators = (",", ":") if indent is None else None
     try:
         text = json.dumps(data, indent=indent, separators=separators, ensure_ascii=ascii_only, allow_nan=False)
     except ValueError:
-        text = json.dumps(_finite(data), indent=indent, separators=separators, ensure_ascii=ascii_only)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+        text = json.dumps(_replace_non_finite(data), indent=indent, separators=separators, ensure_ascii=ascii_only)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _finite(value: object) -> object:
-    """Strict JSON has no NaN, and null would say that there was no value: it becomes a word."""
+def _replace_non_finite(value: object) -> object:
+    """Replace NaN and infinities with strings. Strict JSON lacks them, and null means no value."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return _number(value) if isinstance(value, float) and not math.isfinite(value) else value
+        return [_replace_non_finite(item) for item in value]
+    return _format_number(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _number(value: float, digits: int | None = None) -> str:
+def _format_number(value: float, digits: int | None = None) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -231,10 +233,10 @@ def _number(value: float, digits: int | None = None) -> str:
     return repr(value) if digits is None else f"{value:.{digits}g}"
 
 
-def _field(value: object) -> str:
+def _tsv_field(value: object) -> str:
     if isinstance(value, float):
-        return _number(value)
-    return plain(_dump(value) if isinstance(value, (dict, list)) else str(value))
+        return _format_number(value)
+    return plain(_dump_json(value) if isinstance(value, (dict, list)) else str(value))
 
 
 def cell_text(value: object, limit: int | None = None) -> str:
@@ -243,23 +245,23 @@ def cell_text(value: object, limit: int | None = None) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return _number(value, 6)
-    return plain(_dump(value) if isinstance(value, (dict, list)) else str(value), limit)
+        return _format_number(value, 6)
+    return plain(_dump_json(value) if isinstance(value, (dict, list)) else str(value), limit)
 
 
-def _keys(rows: Sequence[object]) -> list[str]:
-    """All keys of all rows, in the order of their first appearance."""
+def _collect_keys(rows: Sequence[object]) -> list[str]:
+    """Return the keys of all rows in order of first appearance."""
     return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
 
 
-def _lay_out(
+def _build_rows(
     data: list[object], columns: Columns | None, title: Callable[[str], str]
 ) -> tuple[list[str], list[str], list[list[object]]]:
-    """Keys, titles, and rows of equal length; a query may have made any mixture."""
+    """Return keys, titles, and rows of equal length. Query results may have mixed shapes."""
     keys: list[str] = []
     if any(isinstance(row, dict) for row in data):
-        keys = list(columns or _keys(data)) or [""]
-        titles = [plain(columns[key]) for key in keys] if isinstance(columns, Mapping) else _titles(keys, title)
+        keys = list(columns or _collect_keys(data)) or [""]
+        titles = [plain(columns[key]) for key in keys] if isinstance(columns, Mapping) else _unique_titles(keys, title)
         rows = [[row.get(key) for key in keys] if isinstance(row, dict) else [row] for row in data]
     elif any(isinstance(row, list) for row in data):
         rows = [list(row) if isinstance(row, list) else [row] for row in data]
@@ -269,18 +271,18 @@ def _lay_out(
     return keys, titles, [row + [None] * (len(titles) - len(row)) for row in rows]
 
 
-def _titles(keys: Sequence[str], title: Callable[[str], str]) -> list[str]:
-    """As they read best, unless two would look alike: ``loss`` and ``Loss`` are two metrics."""
-    made = [plain(title(key)) for key in keys]
-    return [title if made.count(title) == 1 else plain(key) for key, title in zip(keys, made, strict=True)]
+def _unique_titles(keys: Sequence[str], title: Callable[[str], str]) -> list[str]:
+    """Return readable titles, or the keys if titles are equal, as for ``loss`` and ``Loss``."""
+    titles = [plain(title(key)) for key in keys]
+    return [title if titles.count(title) == 1 else plain(key) for key, title in zip(keys, titles, strict=True)]
 
 
-def _capital(key: str) -> str:
+def _capitalize(key: str) -> str:
     return plain(key[:1].upper() + key[1:])
 
 
-def span(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+def display_width(text: str) -> int:
+    """Return the number of terminal columns that the text occupies."""
     if text.isascii():
         return len(text)
     return sum(
@@ -288,6 +290,6 @@ def span(text: str) -> int:
     )
 
 
-def _numeric(values: Sequence[object]) -> bool:
+def _is_numeric(values: Sequence[object]) -> bool:
     numbers = [value for value in values if value is not None]
     return bool(numbers) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)

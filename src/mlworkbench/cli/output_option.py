@@ -1,6 +1,7 @@
-"""``-o`` and ``--to`` of commands that write a file: ``-o`` selects the format, ``--to`` names the file.
+"""``-o`` and ``--to`` of commands that write a file: the output format and the file name.
 
-Before ``--to`` existed, ``-o`` named the file. It still does where its value is not a format, and prints a hint.
+Before ``--to`` existed, ``-o`` named the file. It still does if its value is not a format, and mlw
+prints a hint.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class FormatOrFile(click.Choice[str]):
-    """Shown and completed as a choice of formats; any other value is the name of a file."""
+    """Type of ``-o``: a choice of formats in help and completion. Any other value is a file name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return str(value)
 
 
 def output_options(formats: Sequence[str], *, format_help: str, file_help: str) -> Callable[[Function], Function]:
-    """``-o FORMAT`` and ``--to FILE``; the command gets them as ``kind`` and ``path``.
+    """Add ``-o FORMAT`` and ``--to FILE``. The command receives them as ``kind`` and ``path``.
 
-    ``--format`` and ``--file`` are former spellings, which still work.
+    The former spellings ``--format`` and ``--file`` still work.
     """
     options = (
         click.option("--file", "former_file", hidden=True),
@@ -38,9 +39,9 @@ def output_options(formats: Sequence[str], *, format_help: str, file_help: str) 
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
-        def command(*args: Any, former_file: str | None, former_format: str | None, **asked: Any) -> Any:
-            kind, path = split_output(asked.pop("output"), asked.pop("to") or former_file, formats)
-            return function(*args, kind=former_format or kind, path=path, **asked)
+        def command(*args: Any, former_file: str | None, former_format: str | None, **values: Any) -> Any:
+            kind, path = split_output(values.pop("output"), values.pop("to") or former_file, formats)
+            return function(*args, kind=former_format or kind, path=path, **values)
 
         for option in options:
             command = option(command)
@@ -49,13 +50,13 @@ def output_options(formats: Sequence[str], *, format_help: str, file_help: str) 
     return decorate
 
 
-def split_output(word: str | None, path: str | None, formats: Collection[str]) -> tuple[str | None, str | None]:
-    """The format and the file that ``-o WORD`` and ``--to PATH`` mean together."""
-    if word is None:
+def split_output(value: str | None, path: str | None, formats: Collection[str]) -> tuple[str | None, str | None]:
+    """Return the format and the file selected by ``-o VALUE`` and ``--to PATH``."""
+    if value is None:
         return None, path
-    if word.lower() in formats:
-        return word.lower(), path
+    if value.lower() in formats:
+        return value.lower(), path
     if path is not None:
-        raise UsageError(f"unknown output format {word!r}", f"available: {', '.join(formats)}")
-    message(f"hint: -o selects the output format ({', '.join(formats)}); to write to a file, use '--to {word}'")
-    return None, word
+        raise UsageError(f"unknown output format {value!r}", f"available: {', '.join(formats)}")
+    message(f"hint: -o selects the output format ({', '.join(formats)}); to write to a file, use '--to {value}'")
+    return None, value

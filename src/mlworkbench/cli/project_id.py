@@ -1,4 +1,4 @@
-"""``mlw project link`` and ``mlw project new-id``, and the question before a submit that makes them unnecessary."""
+"""``mlw project link`` and ``mlw project new-id``, and the prompt for copied projects before a submit."""
 
 from __future__ import annotations
 
@@ -8,70 +8,73 @@ from pathlib import Path
 
 import click
 
-from ..config.project import Project, find_project, give_new_id
-from ..config.project_roots import Folders, SameId, check_root, claim_root, link_root
+from ..config.project_folder import Project, assign_new_id, find_project
+from ..config.project_roots import DuplicateProjectId, FolderLookup, check_root, claim_root, link_root
 from ..errors import ConfigError
 from ..history.store import History
 from ..paths import user_paths
-from ..report.plain import plain
+from ..sanitize import plain
 from . import render
-from .options import debugging, in_project, the_project
+from .options import get_project, global_options, project_option
 
 
-def own_project(project: Project, history: History, *, dry_run: bool) -> Project:
-    """The project, once it is clear that its ID is its own; asks on a terminal, else raises ``SameId``."""
+def confirm_project_id(project: Project, history: History, *, dry_run: bool) -> Project:
+    """Check the project's ID before a submission. Return the project, possibly with a new ID.
+
+    If another folder owns the ID, prompt on a terminal; otherwise, raise ``DuplicateProjectId``.
+    """
     try:
-        (check_root if dry_run else claim_root)(history.paths, project, _folders(history))
-    except SameId as error:
+        (check_root if dry_run else claim_root)(history.paths, project, _folder_finder(history))
+    except DuplicateProjectId as error:
         if dry_run:
             render.warn(f"{error.message}; {error.hint}")
             return project
-        if not (render.terminal(sys.stdin) and render.terminal(sys.stderr)):
+        if not (render.is_terminal(sys.stdin) and render.is_terminal(sys.stderr)):
             raise
-        return _ask(project, history, error)
+        return _ask_moved_or_copied(project, history, error)
     return project
 
 
 def check_project(project: Project, history: History) -> None:
-    """Raise ``SameId`` where the project may have copied the ID of another."""
-    check_root(history.paths, project, _folders(history))
+    """Raise ``DuplicateProjectId`` if the project may be a copy that has another project's ID."""
+    check_root(history.paths, project, _folder_finder(history))
 
 
-def _ask(project: Project, history: History, error: SameId) -> Project:
+def _ask_moved_or_copied(project: Project, history: History, error: DuplicateProjectId) -> Project:
     render.message(f"{error.message[0].upper()}{error.message[1:]}.")
-    what = "run history, container home, and shared folder"
-    question = f"Was this project moved from there (it keeps its {what})?" if error.moved else f"Share its {what}?"
+    data = "run history, container home, and shared folder"
+    question = f"Was this project moved from there (it keeps its {data})?" if error.moved else f"Share its {data}?"
     if click.confirm(question, err=True):
-        _link(project, history)
+        _link_project(project, history)
         return project
-    return _renew(project, history)
+    return _assign_new_id(project, history)
 
 
-def _link(project: Project, history: History) -> None:
-    link_root(history.paths, project, _folders(history))
+def _link_project(project: Project, history: History) -> None:
+    link_root(history.paths, project, _folder_finder(history))
     render.message(f"{plain(str(project.root))} now uses the run history and folders of project ID {project.id}")
 
 
-def _renew(project: Project, history: History) -> Project:
-    new = give_new_id(project)
-    link_root(history.paths, new, _folders(history))
-    render.message(f"the project ID is now {new.id}; it was {project.id} (aml_config/project.json)")
-    return new
+def _assign_new_id(project: Project, history: History) -> Project:
+    updated = assign_new_id(project)
+    link_root(history.paths, updated, _folder_finder(history))
+    render.message(f"the project ID is now {updated.id}; it was {project.id} (aml_config/project.json)")
+    return updated
 
 
 def link_restored(folder: Path, project_id: str, history: History) -> None:
-    """The user restored the code of their own run: it is the same project, without a question."""
+    """Link restored code to its project without a prompt: the user restored their own run."""
     try:
         project = find_project(folder)
     except ConfigError:
-        return  # its files are damaged, as they were then: every command that needs them reports it
+        return  # the project files were already invalid in the run; the next command in the folder reports this
     if project.id == project_id and project.root == Path(os.path.realpath(folder)):
-        link_root(history.paths, project, _folders(history))
+        link_root(history.paths, project, _folder_finder(history))
 
 
-def _folders(history: History) -> Folders:
+def _folder_finder(history: History) -> FolderLookup:
     def folders(digits: str) -> list[str]:
-        from ..history.overview import project_folders  # noqa: PLC0415 - only for the first submit of a project
+        from ..history.run_counts import project_folders  # noqa: PLC0415 - only for the first submit of a project
 
         return project_folders(history, digits)
 
@@ -79,24 +82,24 @@ def _folders(history: History) -> Folders:
 
 
 @click.command(epilog="Example: mlw project link")
-@in_project
-@debugging
+@project_option
+@global_options
 def link(folder: str | None) -> None:
     """Share the data of the project with this ID.
 
     Shares the run history, container home, and shared folder. Use it for a moved project or a second working copy of
     your own. Code in this folder can then read and change those files.
     """
-    _link(the_project(folder), History(user_paths()))
+    _link_project(get_project(folder), History(user_paths()))
 
 
 @click.command("new-id", epilog="Example: mlw project new-id")
-@in_project
-@debugging
+@project_option
+@global_options
 def new_id(folder: str | None) -> None:
     """Give the project a new ID.
 
     The project gets its own run history, container home, and shared folder. Use it for a copy or a fork. Earlier runs
     keep the old ID.
     """
-    _renew(the_project(folder), History(user_paths()))
+    _assign_new_id(get_project(folder), History(user_paths()))

@@ -1,4 +1,4 @@
-"""``--query``: JMESPath, as the original had it. A module of its own, because few commands are given one."""
+"""``--query``: JMESPath expressions, in a separate module because few commands need the import."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ _HINT = 'use a JMESPath expression, such as "[?loss].run_id" or "sort_by([?loss]
 
 
 def search(expression: str, data: object) -> object:
-    """The part of ``data`` that the expression asks for; ``UsageError`` names the position of a mistake."""
+    """Return the data that the expression selects. ``UsageError`` includes the error position."""
     try:
-        found: object = jmespath.search(expression, data)
+        result: object = jmespath.search(expression, data)
     except JMESPathError as error:
         raise UsageError(f"--query {expression!r}: {_reason(error, expression)}", _HINT) from error
     except TypeError as error:
         raise UsageError(f"--query {expression!r} compares values of different types: {error}", _HINT) from error
     except RecursionError as error:
         raise UsageError("--query is nested too deeply", _HINT) from error
-    return found
+    return result
 
 
 def _reason(error: JMESPathError, expression: str) -> str:
-    # A wrong number of arguments is a ParseError without a position.
+    # ArityError is a ParseError without a position.
     if isinstance(error, ArityError) or not isinstance(error, ParseError):
         return str(error)
-    at = error.lex_position
-    if at >= len(expression):
+    position = error.lex_position
+    if position >= len(expression):
         return f"incomplete expression after position {len(expression)}"
-    return f"syntax error at position {at + 1}, near {expression[at : at + 20]!r}"
+    return f"syntax error at position {position + 1}, near {expression[position : position + 20]!r}"

@@ -1,6 +1,6 @@
-"""The only place that writes: results and logs to stdout, messages and progress to stderr.
+"""Write all output: results and logs to stdout, messages and progress to stderr.
 
-Nothing that came from outside reaches a terminal unescaped, and nothing is decided here.
+Untrusted text is escaped before it reaches a terminal.
 """
 
 from __future__ import annotations
@@ -16,142 +16,146 @@ from contextlib import contextmanager, suppress
 
 from ..errors import MlwError, UnknownName
 from ..report import units
-from ..report.plain import plain
-from . import formats
-from .screen import colours
+from ..sanitize import plain
+from . import output_formats
+from .terminal_safety import colors_enabled
 
-TYPE_CHECKING = False  # as in typing, whose import would cost more than this module
+TYPE_CHECKING = False  # importing typing would take longer than this module
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import TextIO
 
 FORMATS = ("table", "json", "jsonc", "tsv")
 
-# A closed pipe, a terminal that went away; EINVAL is what Windows says of a closed pipe.
-_GONE = {errno.EPIPE, errno.EIO} | ({errno.EINVAL} if sys.platform == "win32" else set())
+# Errors of a closed pipe or terminal. Windows reports a closed pipe as EINVAL.
+_CLOSED_ERRORS = {errno.EPIPE, errno.EIO} | ({errno.EINVAL} if sys.platform == "win32" else set())
 _RED, _YELLOW, _CYAN = "1;31", "1;33", "36"
-_LABEL_COLOURS = {"error: ": _RED, "hint: ": _CYAN}
+_LABEL_COLORS = {"error: ": _RED, "hint: ": _CYAN}
 
 _errors_as_json = False
-_line_shown = False  # a progress line stands on the terminal and must go before anything else is written
+_progress_shown = False  # a progress line is shown and must be erased before other output
 
 
 class OutputClosed(SystemExit):
-    """Nobody reads stdout any more (``mlw … | head``). Ends the program quietly, as SIGPIPE would."""
+    """Quiet exit, like SIGPIPE, after the reader of stdout has closed the pipe (``mlw … | head``)."""
 
     def __init__(self) -> None:
         super().__init__(128 + 13)
 
 
-def emit(data: object, *, output: str, query: str | None = None, columns: formats.Columns | None = None) -> None:
-    """Write a result: a dict, a list of dicts, a list of scalars or a scalar.
+def emit(data: object, *, output: str, query: str | None = None, columns: output_formats.Columns | None = None) -> None:
+    """Write a result: a dict, a list of dicts, a list of scalars, or a scalar.
 
-    ``columns`` names the keys of a table and their order, with headings or without; a query makes a new shape, which
-    is shown whole.
+    ``columns`` selects the table's keys and their order, optionally with headings. A query changes the
+    shape of the data, so its result is shown in full.
     """
     if output not in FORMATS:
         raise UnknownName("output format", output, FORMATS)
-    data = formats.simple(data)
+    data = output_formats.to_json_types(data)
     if query is not None:
-        from .query import search  # noqa: PLC0415 - jmespath is loaded only when asked for
+        from .query import search  # noqa: PLC0415 - jmespath is imported only for queries
 
         data, columns = search(query, data), None
     if output == "table":
-        _write(_table(formats.as_grid(data, columns, as_queried=query is not None)))
+        _write_text(_format_table(output_formats.as_grid(data, columns, as_queried=query is not None)))
     elif output == "tsv":
-        _write(formats.as_tsv(data, ordered=query is not None))
+        _write_text(output_formats.as_tsv(data, ordered=query is not None))
     else:
-        text = formats.as_json(data, _encoding(sys.stdout))
-        _write(formats.tint(text) if output == "jsonc" and _colourful(sys.stdout) else text)
+        text = output_formats.as_json(data, _encoding(sys.stdout))
+        _write_text(output_formats.colorize_json(text) if output == "jsonc" and _use_color(sys.stdout) else text)
 
 
-def pour(data: bytes, stream: TextIO | None = None) -> None:
-    """Write bytes as they are, and at once; to stdout if not told. A log for a terminal has been through a Screen."""
+def write_bytes(data: bytes, stream: TextIO | None = None) -> None:
+    """Write raw bytes, by default to stdout, and flush.
+
+    The bytes are not filtered: callers that print a log to a terminal must pass it through ``TerminalFilter`` first.
+    """
     stream = sys.stdout if stream is None else stream
     if stream is None:
         return
     if data:
-        _redraw(None)
+        _redraw_progress(None)
     try:
         stream.flush()
         raw = getattr(stream, "buffer", None)
-        if raw is None:  # a test's StringIO
+        if raw is None:  # StringIO in tests
             stream.write(data.decode(_encoding(stream), "replace"))
             return
         rest = memoryview(data)
         while rest:
-            # Under PYTHONUNBUFFERED this is the bare file, which may take only a part.
+            # With PYTHONUNBUFFERED, this is the raw file, which may perform partial writes.
             rest = rest[raw.write(rest) :]
         stream.flush()
     except OSError as error:
-        _abandon(stream)
-        if error.errno in _GONE:
+        _discard_output(stream)
+        if error.errno in _CLOSED_ERRORS:
             raise OutputClosed from None
         raise MlwError(f"cannot write to standard output: {error.strerror}") from error
 
 
 def message(text: str) -> None:
-    """Tell the user something that is not the result."""
-    _tell("", "", text)
+    """Print a message that is not part of the result."""
+    _write_message("", "", text)
 
 
 def warn(text: str) -> None:
-    """Tell the user of something that did not stop us."""
-    _tell("warning: ", _YELLOW, text)
+    """Print a warning."""
+    _write_message("warning: ", _YELLOW, text)
 
 
 def report_errors_as_json() -> None:
-    """Print the error that ends the command as one line of JSON, for programs."""
+    """Let ``fail`` print errors as a single line of JSON."""
     global _errors_as_json
     _errors_as_json = True
 
 
 def fail(error: MlwError) -> None:
-    """Tell the user why we stopped, and what to do about it."""
-    from ..failure import Failure  # noqa: PLC0415 - only a failure needs it
+    """Print the error message and its hint."""
+    from ..failure import Failure  # noqa: PLC0415 - only errors need it
 
     failure = Failure.of(error)
     if _errors_as_json:
-        import json  # noqa: PLC0415 - only programs need it
+        import json  # noqa: PLC0415 - only JSON errors need it
 
-        _redraw(None)
+        _redraw_progress(None)
         _write_error(json.dumps({"error": failure.to_json()}) + "\n")
         return
     for label, text in failure.labeled():
-        _tell(label, _LABEL_COLOURS[label], text)
+        _write_message(label, _LABEL_COLORS[label], text)
 
 
 @contextmanager
 def quiet_pipe() -> Iterator[None]:
-    """Around the whole program: a reader of stdout that went away is no error, and leaves no traceback."""
+    """Exit quietly, without a traceback, if the reader of stdout has closed the pipe."""
     try:
         yield
-        pour(b"")
+        write_bytes(b"")
     except BrokenPipeError:
-        # Click writes help texts by itself. Any other pipe that broke is not ours to hide.
-        if sys.stdout is None or not _unread(sys.stdout):
+        # Click writes help texts to stdout itself. A broken pipe elsewhere is an error.
+        if sys.stdout is None or not _is_reader_gone(sys.stdout):
             raise
-        _abandon(sys.stdout)
+        _discard_output(sys.stdout)
         raise OutputClosed from None
 
 
-def terminal(stream: TextIO | None) -> bool:
-    """Whether a person looks at this stream (None is one that was closed before we began)."""
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether the stream is a terminal. The stream is None if it was closed at startup."""
     try:
         return stream is not None and stream.isatty()
-    except ValueError:  # closed meanwhile
+    except ValueError:  # the stream has been closed
         return False
 
 
 class Progress:
-    """What a long piece of work has done so far: ``snapshot  412 MB of 1.0 GB``.
+    """Progress of a long operation: ``snapshot  412 MB of 1.0 GB``.
 
-    One line redrawn on a terminal, a line now and then elsewhere, nothing if the work is quick.
+    Redraws a single line on a terminal and prints a line occasionally elsewhere. Quick operations print
+    nothing.
     """
 
-    PATIENCE = 0.5
-    REDRAW = 0.1
-    REPEAT = 10.0
+    DELAY = 0.5
+    REDRAW_INTERVAL = 0.1
+    REPEAT_INTERVAL = 10.0
 
     def __init__(
         self,
@@ -164,11 +168,11 @@ class Progress:
     ) -> None:
         self.total = total
         self._label = plain(label)
-        self._least = least  # of the total; where there is less to do, nobody wants to hear of it
+        self._least = least  # minimum total; smaller operations show no progress
         self._show = show
         self._clock = clock
-        self._live = terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
-        self._next = clock() + self.PATIENCE
+        self._live = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
+        self._next = clock() + self.DELAY
 
     def __enter__(self) -> Progress:
         return self
@@ -179,66 +183,66 @@ class Progress:
         self.close()
 
     def update(self, done: float) -> None:
-        """Say how far the work is; called as often as one likes."""
+        """Set the progress. May be called as often as needed."""
         now = self._clock()
         if now < self._next or (self.total is not None and self.total < self._least):
             return
-        self._next = now + (self.REDRAW if self._live else self.REPEAT)
+        self._next = now + (self.REDRAW_INTERVAL if self._live else self.REPEAT_INTERVAL)
         text = f"{self._label}  {self._show(done)}"
         if self.total is not None:
             text += f" of {self._show(self.total)}"
         if self._live:
-            _redraw(text)
+            _redraw_progress(text)
         else:
             message(text)
 
     def report(self, done: int, total: int) -> None:
-        """How far the work is, when its size is learned on the way."""
+        """Set the progress and the total, for operations whose total is not known in advance."""
         self.total = total
         self.update(done)
 
     def close(self) -> None:
-        """The work is over, or failed: take the line away."""
-        _redraw(None)
+        """Erase the line after the operation has ended or failed."""
+        _redraw_progress(None)
         self._next = math.inf
 
 
-def _table(grid: formats.Grid | None) -> str:
+def _format_table(grid: output_formats.Grid | None) -> str:
     if grid is None:
         return ""
-    if not terminal(sys.stdout):
-        return formats.align(grid)
-    if not formats.fits(grid, _width()):
-        return formats.stack(grid)
-    # Rich draws lines that other encodings lack.
+    if not is_terminal(sys.stdout):
+        return output_formats.format_table(grid)
+    if not output_formats.fits_width(grid, _terminal_width()):
+        return output_formats.format_records(grid)
+    # Rich draws lines with characters that other encodings lack.
     if _encoding(sys.stdout).lower().startswith("utf"):
-        from .richtable import draw  # noqa: PLC0415 - takes 100 ms, and a pipe needs none of it
+        from .rich_table import draw_table  # noqa: PLC0415 - takes 100 ms; only terminals need it
 
-        return draw(grid, width=_width(), colour=colours())
-    return formats.align(grid)
-
-
-def _write(text: str) -> None:
-    pour(text.encode(_encoding(sys.stdout), "backslashreplace"))
+        return draw_table(grid, width=_terminal_width(), color=colors_enabled())
+    return output_formats.format_table(grid)
 
 
-def _tell(label: str, colour: str, text: str) -> None:
-    _redraw(None)
-    # Further lines are indented, so that hostile text cannot pose as a message of ours.
+def _write_text(text: str) -> None:
+    write_bytes(text.encode(_encoding(sys.stdout), "backslashreplace"))
+
+
+def _write_message(label: str, color: str, text: str) -> None:
+    _redraw_progress(None)
+    # Continuation lines are indented, so that untrusted text cannot imitate an mlw message.
     body = ("\n" + " " * len(label)).join(plain(line) for line in text.split("\n"))
-    if label and _colourful(sys.stderr):
-        label = f"\x1b[{colour}m{label.rstrip()}\x1b[0m "
+    if label and _use_color(sys.stderr):
+        label = f"\x1b[{color}m{label.rstrip()}\x1b[0m "
     _write_error(f"{label}{body}\n")
 
 
-def _redraw(text: str | None) -> None:
-    """Put this progress line in the place of the last one; None takes it away."""
-    global _line_shown
-    if text is None and not _line_shown:
+def _redraw_progress(text: str | None) -> None:
+    """Replace the current progress line; None erases it."""
+    global _progress_shown
+    if text is None and not _progress_shown:
         return
-    _line_shown = text is not None
-    # A line that wraps could not be taken away again.
-    _write_error("\r\x1b[K" + plain(text or "", _width() - 1))
+    _progress_shown = text is not None
+    # A line that wraps could not be erased.
+    _write_error("\r\x1b[K" + plain(text or "", _terminal_width() - 1))
 
 
 def _write_error(text: str) -> None:
@@ -249,24 +253,24 @@ def _write_error(text: str) -> None:
         sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stderr.flush()
     except OSError:
-        # There is nobody left to tell; the work goes on.
-        _abandon(sys.stderr)
+        # Messages can no longer be read, but the command continues.
+        _discard_output(sys.stderr)
 
 
-def _abandon(stream: TextIO) -> None:
-    """Let what the stream still holds go nowhere, else the interpreter complains about it at its end."""
+def _discard_output(stream: TextIO) -> None:
+    """Redirect the stream to the null device. Otherwise, flushing at exit would fail."""
     with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
+        null = os.open(os.devnull, os.O_WRONLY)
         try:
-            os.dup2(nowhere, stream.fileno())
+            os.dup2(null, stream.fileno())
         finally:
-            os.close(nowhere)
+            os.close(null)
 
 
-def _unread(stream: TextIO) -> bool:
-    """Whether the other end of this stream was closed."""
+def _is_reader_gone(stream: TextIO) -> bool:
+    """Return whether the reader has closed this stream."""
     if sys.platform == "win32":
-        return True  # cannot be asked there; it is the likely one
+        return True  # Windows cannot check this; stdout is the likely cause
     try:
         poll = select.poll()
         poll.register(stream.fileno(), 0)
@@ -275,8 +279,8 @@ def _unread(stream: TextIO) -> bool:
         return False
 
 
-def _colourful(stream: TextIO | None) -> bool:
-    return terminal(stream) and colours()
+def _use_color(stream: TextIO | None) -> bool:
+    return is_terminal(stream) and colors_enabled()
 
 
 def _encoding(stream: TextIO | None) -> str:
@@ -284,19 +288,19 @@ def _encoding(stream: TextIO | None) -> str:
 
 
 def width() -> int | None:
-    """Columns of the terminal that results go to, or as COLUMNS says; None if neither is known."""
-    return _width() if terminal(sys.stdout) else _given_width()
+    """Return the width of the terminal or the value of ``COLUMNS``, or None if neither is known."""
+    return _terminal_width() if is_terminal(sys.stdout) else _columns_variable()
 
 
-def _given_width() -> int | None:
-    given = os.environ.get("COLUMNS", "")
-    return int(given) or None if given.isdecimal() else None
+def _columns_variable() -> int | None:
+    value = os.environ.get("COLUMNS", "")
+    return int(value) or None if value.isdecimal() else None
 
 
-def _width() -> int:
-    given = _given_width()
-    if given:
-        return given
+def _terminal_width() -> int:
+    columns = _columns_variable()
+    if columns:
+        return columns
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             return os.get_terminal_size(stream.fileno()).columns or 80

@@ -1,4 +1,4 @@
-"""Tables on a terminal, fitted to its width. Apart, because importing rich takes longer than most verbs."""
+"""Tables for terminals, in a separate module because importing rich is slower than most commands."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .formats import Grid, state_colour
+from .output_formats import Grid, status_color
 
 
-def draw(grid: Grid, *, width: int, colour: bool) -> str:
-    """The text of the table, with rich's colours. Cells are shown literally."""
+def draw_table(grid: Grid, *, width: int, color: bool) -> str:
+    """Format the table with rich, optionally in color. Cells are shown literally."""
     console = Console(
         file=io.StringIO(),
         width=width,
         force_terminal=True,
-        no_color=not colour,
-        color_system="standard" if colour else None,
+        no_color=not color,
+        color_system="standard" if color else None,
         legacy_windows=False,
     )
     with console.capture() as captured:
-        console.print(_table(grid))
+        console.print(_build_table(grid))
     return "".join(line.rstrip() + "\n" for line in captured.get().split("\n")[:-1])
 
 
-def _table(grid: Grid) -> Table:
+def _build_table(grid: Grid) -> Table:
     titles = grid.titles
     table = Table(
         box=box.SIMPLE_HEAD if titles else None,
@@ -40,14 +40,14 @@ def _table(grid: Grid) -> Table:
         table.add_column(
             Text(titles[index]) if titles else "",
             justify="right" if index in grid.right else "left",
-            # Folded, not cut: ids are there to be copied.
+            # Wrap instead of truncating, so that IDs can be copied.
             overflow="fold",
         )
-    for at, row in enumerate(grid.rows):
-        # Text, not str: rich takes "[red]" in a str for markup.
+    for row_index, row in enumerate(grid.rows):
+        # Text, not str: rich interprets "[red]" in a str as markup.
         table.add_row(
             *(
-                Text(cell, style=state_colour(cell) if grid.is_status(at, index) else "")
+                Text(cell, style=status_color(cell) if grid.is_status(row_index, index) else "")
                 for index, cell in enumerate(row)
             )
         )

@@ -1,4 +1,4 @@
-"""``mlw history show``: one run on a page, for people."""
+"""``mlw history show``: print one run as a page."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from typing import Any
 
 import click
 
-from ..history.children import search_children
-from ..history.parameters import of_run
-from ..history.query import Query
-from ..history.series.measured import Measured
-from ..history.series.series import Name
+from ..history.child_runs import search_children
+from ..history.parameters import run_parameters
+from ..history.run_query import Query
+from ..history.series.run_series import RunSeries
+from ..history.series.series_store import Name
 from ..history.store import History
 from ..model import IN_CONTACT, Run
 from ..paths import user_paths
-from ..remote.shared.layout import is_outside
-from ..report import spark as report_spark
+from ..remote.shared.layout import is_untracked
+from ..report import spark_report as report_spark
 from ..report import units
-from ..report.children import best, judged_by, rank
-from ..report.failures import gpu_page, page_line, page_of
-from ..report.output_places import left_out_pairs, outputs_place
-from ..report.plain import plain
+from ..report.failure_report import gpu_page, page_line, page_of
+from ..report.output_locations import describe_outputs, left_out_pairs
 from ..report.ranking import differing
-from ..report.records import cause_lines, gpu_words, outcome, summary
-from ..report.values import shown
-from ..sweep import name_of
-from . import paper
-from .completion import complete_run
-from .history import refreshed
-from .metrics import lines_of
-from .opening import look_up
-from .options import in_project, rendering
-from .show import show_part, show_run
+from ..report.run_records import cause_lines, gpu_fields, outcome, summary
+from ..report.sweep_report import best, rank, ranking_metric
+from ..report.value_format import format_value
+from ..sanitize import plain
+from ..sweep_axes import name_of
+from . import text_output
+from .completion_types import complete_run
+from .history import refresh_runs
+from .metrics import format_metrics
+from .options import project_option, result_options
+from .run_lookup import get_current_run
+from .run_tables import show_run, show_run_file
 
-_PARAMETERS, _METRICS, _CHILDREN, _FILES = 40, 30, 15, 6  # of each as many at most
-_DIGEST = 12
-_SPARK = 8  # executors, and things that went wrong
-_VARIED = 6
-_GPU = {"gpu": "GPU used", "gpu_warning": "GPU", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
-_KINDS = ("image", "figure", "table", "model", "text", "file")
+_MAX_PARAMETERS, _MAX_METRICS, _MAX_CHILDREN, _MAX_FILES = 40, 30, 15, 6  # maximum entries per section
+_DIGEST_LENGTH = 12
+_MAX_SPARK_LINES = 8  # maximum executors and failures
+_MAX_VARIED = 6
+_GPU_LABELS = {"gpu": "GPU used", "gpu_warning": "GPU", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
+_FILE_KINDS = ("image", "figure", "table", "model", "text", "file")
 Lines = list[str]
 
 
 @click.command(epilog="Example: mlw history show demo-swift")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-r", "--run", "by_option", metavar="ID", help="Same as the argument RUN")
+@click.option("-r", "--run", "run_option", metavar="ID", help="Same as the argument RUN")
 @click.option("--artifact", "-a", metavar="PATH", help="Print one file instead: driver_log, or an output")
-@in_project
-@rendering
+@project_option
+@result_options
 def show(
-    run: str | None, by_option: str | None, artifact: str | None, folder: str | None, output: str, query: str | None
+    run: str | None, run_option: str | None, artifact: str | None, folder: str | None, output: str, query: str | None
 ) -> None:
     """Show a run.
 
@@ -61,49 +61,49 @@ def show(
     """
     history = History(user_paths())
     if artifact is not None:
-        show_part(history, run or by_option, folder, artifact)
+        show_run_file(history, run or run_option, folder, artifact)
         return
-    found = look_up(history, run or by_option, folder)
+    selected = get_current_run(history, run or run_option, folder)
     if output != "table" or query is not None:
-        show_run(found, output, query, history)
+        show_run(selected, output, query, history)
     else:
-        paper.write(page(history, found, paper.width()))
+        text_output.write_lines(format_run(history, selected, text_output.width()))
 
 
-def page(history: History, run: Run, width: int) -> Lines:
-    """All parts that have something to say, an empty line between them."""
-    parts = (
-        _head(run),
-        _trouble(history, run),
+def format_run(history: History, run: Run, width: int) -> Lines:
+    """Return the lines of all nonempty sections, separated by empty lines."""
+    sections = (
+        _header(run),
+        _problems(history, run),
         _spark(run),
         _parameters(run),
         _metrics(history, run, width),
-        _words(run),
+        _annotations(run),
         _children(history, run),
         _files(history, run),
-        _grounds(run),
+        _provenance(run),
         _hints(run),
     )
     lines: Lines = []
-    for part in parts:
-        lines += ["", *part] if part and lines else part
+    for section in sections:
+        lines += ["", *section] if section and lines else section
     return lines
 
 
-def _head(run: Run) -> Lines:
+def _header(run: Run) -> Lines:
     spec = run.spec
-    title = paper.bold(run.id) + (f"  {plain(run.name)}" if run.name else "")
+    title = text_output.bold(run.id) + (f"  {plain(run.name)}" if run.name else "")
     age = units.age(max(0.0, time.time() - (run.ended or run.started or spec.created)))
-    lost = "" if run.contact == IN_CONTACT or run.status.final else f" ({plain(run.contact)})"
+    contact = "" if run.contact == IN_CONTACT or run.status.final else f" ({plain(run.contact)})"
     since = "" if run.status.final else "started " if run.started else "submitted "
-    way = {"module": ("-m",), "command": ("--",)}.get(spec.entry.kind, ())
-    typed = shlex.join((*way, spec.entry.name, *spec.entry.arguments))
-    lines = [title, f"{paper.status(summary(run))}, {since}{age}{lost}", plain(typed, 1000)]
-    if is_outside(spec.folder):
+    prefix = {"module": ("-m",), "command": ("--",)}.get(spec.entry.kind, ())
+    command = shlex.join((*prefix, spec.entry.name, *spec.entry.arguments))
+    lines = [title, f"{text_output.color_status(summary(run))}, {since}{age}{contact}", plain(command, 1000)]
+    if is_untracked(spec.folder):
         lines.append(f"not submitted by mlw: the script ran in {plain(spec.project_path)}")
     else:
-        configured = f", run configuration {plain(spec.runconfig)}" if spec.runconfig else ""
-        lines.append(f"on {plain(spec.compute.name)}{configured}, project {plain(spec.project_name)}")
+        configuration = f", run configuration {plain(spec.runconfig)}" if spec.runconfig else ""
+        lines.append(f"on {plain(spec.compute.name)}{configuration}, project {plain(spec.project_name)}")
     if spec.sweep is not None:
         axes = spec.sweep.get("axes") or {}
         lines.append(plain("sweep over " + " ".join(f"{name}={values}" for name, values in axes.items()), 1000))
@@ -114,14 +114,14 @@ def _head(run: Run) -> Lines:
     return lines
 
 
-def _trouble(history: History, run: Run) -> Lines:
-    found = [*cause_lines(run), *page_line(page_of(run))]
-    found += [(_GPU[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in _GPU]
-    found += page_line(gpu_page(run.gpu))
+def _problems(history: History, run: Run) -> Lines:
+    pairs = [*cause_lines(run), *page_line(page_of(run))]
+    pairs += [(_GPU_LABELS[name], plain(text)) for name, text in gpu_fields(run.gpu).items() if name in _GPU_LABELS]
+    pairs += page_line(gpu_page(run.gpu))
     if run.leftovers:
-        found.append(("Leftover", f"processes {', '.join(map(str, run.leftovers))} still running"))
-    found += left_out_pairs(run, history.paths.root.run(run.spec.folder))
-    return paper.pairs(found)
+        pairs.append(("Leftover", f"processes {', '.join(map(str, run.leftovers))} still running"))
+    pairs += left_out_pairs(run, history.paths.root.run(run.spec.folder))
+    return text_output.format_pairs(pairs)
 
 
 def _spark(run: Run) -> Lines:
@@ -129,40 +129,46 @@ def _spark(run: Run) -> Lines:
     if not spark or not spark.get("app"):
         return []
     names = {"spark": "Spark", "spark_ui": "Spark UI", "spark_history": "Spark history"}
-    told, tunnel = report_spark.words(spark, run.status.final), report_spark.tunnel(run)
-    if tunnel and "spark_ui" in told:
-        told["spark_ui"] += f" on the target; open a tunnel with: {tunnel}"
-    found = [(names[name], text) for name, text in told.items()]
+    facts, tunnel = report_spark.spark_fields(spark, run.status.final), report_spark.tunnel(run)
+    if tunnel and "spark_ui" in facts:
+        facts["spark_ui"] += f" on the target; open a tunnel with: {tunnel}"
+    pairs = [(names[name], text) for name, text in facts.items()]
     more = [("", report_spark.kind(spark)), ("", report_spark.progress(spark))]
-    found[1:1] = [(name, text) for name, text in more if text]
-    for name, lines in (("Executors", report_spark.members(spark)), ("Failures", report_spark.troubles(spark))):
-        found += [(name if at == 0 else "", text) for at, text in enumerate(lines[:_SPARK])]
-        found += [("", text) for text in _more(len(lines) - _SPARK, "-o json")]
-    return paper.pairs(found)
+    pairs[1:1] = [(name, text) for name, text in more if text]
+    for name, lines in (
+        ("Executors", report_spark.members(spark)),
+        ("Failures", report_spark.describe_problems(spark)),
+    ):
+        pairs += [(name if index == 0 else "", text) for index, text in enumerate(lines[:_MAX_SPARK_LINES])]
+        pairs += [("", text) for text in _more_line(len(lines) - _MAX_SPARK_LINES, "-o json")]
+    return text_output.format_pairs(pairs)
 
 
 def _parameters(run: Run) -> Lines:
-    known = of_run(run)
-    rows = [[plain(name, 60), "yes" if value is None else shown(value)] for name, value in known.items()]
-    return [*paper.table(["Parameter", "Value"], rows[:_PARAMETERS]), *_more(len(rows) - _PARAMETERS, "-o json")]
+    parameters = run_parameters(run)
+    rows = [[plain(name, 60), "yes" if value is None else format_value(value)] for name, value in parameters.items()]
+    return [
+        *text_output.format_table(["Parameter", "Value"], rows[:_MAX_PARAMETERS]),
+        *_more_line(len(rows) - _MAX_PARAMETERS, "-o json"),
+    ]
 
 
 def _metrics(history: History, run: Run, width: int) -> Lines:
     if not run.metrics:
         return []
-    with Measured(history, run) as measured:
-        known = measured.names()
-        shown = known[:_METRICS] or [Name(name, "number", 1) for name in list(run.metrics)[:_METRICS]]
-        lines = lines_of(run, measured, shown, width)
-    return [*lines, *_more(len(known) - _METRICS, f"mlw history metrics {run.id}")]
+    with RunSeries(history, run) as run_series:
+        series = run_series.names()
+        visible = series[:_MAX_METRICS] or [Name(name, "number", 1) for name in list(run.metrics)[:_MAX_METRICS]]
+        lines = format_metrics(run, run_series, visible, width)
+    return [*lines, *_more_line(len(series) - _MAX_METRICS, f"mlw history metrics {run.id}")]
 
 
-def _words(run: Run) -> Lines:
-    found = [("Tags", plain(", ".join(run.tags)))] if run.tags else []
+def _annotations(run: Run) -> Lines:
+    pairs = [("Tags", plain(", ".join(run.tags)))] if run.tags else []
     if run.noted.note:
         first, *rest = (plain(line) for line in run.noted.note.splitlines())
-        found += [("Note", first), *(("", line) for line in rest)]
-    return paper.pairs(found)
+        pairs += [("Note", first), *(("", line) for line in rest)]
+    return text_output.format_pairs(pairs)
 
 
 # -- children ------------------------------------------------------------------------------------------
@@ -174,35 +180,38 @@ def _children(history: History, run: Run) -> Lines:
     children = search_children(history, run.spec, Query(hidden=True, sort="created", oldest=True))
     if not children:
         return []
-    going = [one for one in children if not one.status.final and not one.spec.inside]
-    now = {one.id: one for one in refreshed(history, going)}
-    places = {name: at for at, name in enumerate((run.spec.sweep or {}).get("children", ()))}
-    children = [now.get(one.id, one) for one in sorted(children, key=lambda one: places.get(one.id, len(places)))]
-    metric, goal = judged_by(run.spec.sweep or {}, children)
-    first = best(children, metric, goal)
-    ordered = sorted(children, key=lambda one: rank(one, metric, goal))
-    lines = _table(ordered[:_CHILDREN], metric, first)
-    more = _more(len(children) - _CHILDREN, f"mlw history list --parent {run.id}")
-    return [paper.bold(f"Children ({len(children)})"), *lines, *more]
+    active = [child for child in children if not child.status.final and not child.spec.inside]
+    refreshed = {child.id: child for child in refresh_runs(history, active)}
+    positions = {name: position for position, name in enumerate((run.spec.sweep or {}).get("children", ()))}
+    children = [
+        refreshed.get(child.id, child)
+        for child in sorted(children, key=lambda child: positions.get(child.id, len(positions)))
+    ]
+    metric, goal = ranking_metric(run.spec.sweep or {}, children)
+    best_run = best(children, metric, goal)
+    ordered = sorted(children, key=lambda child: rank(child, metric, goal))
+    lines = _children_table(ordered[:_MAX_CHILDREN], metric, best_run)
+    remaining = _more_line(len(children) - _MAX_CHILDREN, f"mlw history list --parent {run.id}")
+    return [text_output.bold(f"Children ({len(children)})"), *lines, *remaining]
 
 
-def _table(children: Sequence[Run], metric: str | None, first: Run | None) -> Lines:
+def _children_table(children: Sequence[Run], metric: str | None, best_run: Run | None) -> Lines:
     varied = {name: values for name, values in differing(children).items() if name != metric}
-    names = list(varied)[:_VARIED]
-    named = any(one.name and one.name != name_of(one.spec.varied) for one in children)
-    titles = ["Run ID", *(["Name"] if named else []), *names, "Status", *([metric] if metric else []), ""]
+    names = list(varied)[:_MAX_VARIED]
+    has_names = any(child.name and child.name != name_of(child.spec.varied) for child in children)
+    titles = ["Run ID", *(["Name"] if has_names else []), *names, "Status", *([metric] if metric else []), ""]
     rows = [
         [
             child.id,
-            *([plain(child.name or "", 40)] if named else []),
-            *(shown(varied[name][at], 30) for name in names),
+            *([plain(child.name or "", 40)] if has_names else []),
+            *(format_value(varied[name][index], 30) for name in names),
             outcome(child),
-            *([shown(child.metrics.get(metric), 30)] if metric else []),
-            "best" if child is first else "",
+            *([format_value(child.metrics.get(metric), 30)] if metric else []),
+            "best" if child is best_run else "",
         ]
-        for at, child in enumerate(children)
+        for index, child in enumerate(children)
     ]
-    return paper.table(titles, rows)
+    return text_output.format_table(titles, rows)
 
 
 # -- files, environment, code --------------------------------------------------------------------------
@@ -210,60 +219,60 @@ def _table(children: Sequence[Run], metric: str | None, first: Run | None) -> Li
 
 def _files(history: History, run: Run) -> Lines:
     kinds: dict[str, Lines] = {}
-    for path, told in run.files.items():
-        kind = str(told.get("as"))
-        kinds.setdefault(kind if kind in _KINDS else "file", []).append(path)
-    found = [(f"{kind.capitalize()}s", _some(kinds[kind])) for kind in _KINDS if kind in kinds]
+    for path, facts in run.files.items():
+        kind = str(facts.get("as"))
+        kinds.setdefault(kind if kind in _FILE_KINDS else "file", []).append(path)
+    pairs = [(f"{kind.capitalize()}s", _list_paths(kinds[kind])) for kind in _FILE_KINDS if kind in kinds]
     if run.outputs:
         size = f", {units.size(run.output_bytes)}" if run.output_bytes is not None else ""
-        place = outputs_place(run, history.paths.root.run(run.spec.folder))
-        found.append(("Outputs", f"{units.counted(run.outputs, 'file')}{size}, {place}"))
-    return paper.pairs(found)
+        location = describe_outputs(run, history.paths.root.run(run.spec.folder))
+        pairs.append(("Outputs", f"{units.pluralize(run.outputs, 'file')}{size}, {location}"))
+    return text_output.format_pairs(pairs)
 
 
-def _some(paths: Sequence[str]) -> str:
-    rest = len(paths) - _FILES
-    return plain(", ".join(paths[:_FILES])) + (f", and {rest} more" if rest > 0 else "")
+def _list_paths(paths: Sequence[str]) -> str:
+    remaining = len(paths) - _MAX_FILES
+    return plain(", ".join(paths[:_MAX_FILES])) + (f", and {remaining} more" if remaining > 0 else "")
 
 
-def _grounds(run: Run) -> Lines:
+def _provenance(run: Run) -> Lines:
     spec = run.spec
-    found = [("Environment", plain(text)) for text in _environment(run)]
+    pairs = [("Environment", plain(text)) for text in _describe_environment(run)]
     if spec.container:
-        found.append(("Image", plain(spec.container.image)))
+        pairs.append(("Image", plain(spec.container.image)))
     if spec.gpus:
-        found.append(("GPU request", plain(spec.gpus)))
-    code = [f"snapshot {spec.snapshot[:_DIGEST]}"] if spec.snapshot else []
+        pairs.append(("GPU request", plain(spec.gpus)))
+    code = [f"snapshot {spec.snapshot[:_DIGEST_LENGTH]}"] if spec.snapshot else []
     if spec.git and spec.git.commit:
         branch = f" on {spec.git.branch}" if spec.git.branch else ""
         changed = ", with uncommitted changes" if spec.git.dirty else ""
-        code.append(f"commit {spec.git.commit[:_DIGEST]}{branch}{changed}")
+        code.append(f"commit {spec.git.commit[:_DIGEST_LENGTH]}{branch}{changed}")
     if code:
-        found.append(("Code", plain(", ".join(code))))
+        pairs.append(("Code", plain(", ".join(code))))
     if spec.user:
-        found.append(("User", plain(spec.user)))
-    return paper.pairs(found)
+        pairs.append(("User", plain(spec.user)))
+    return text_output.format_pairs(pairs)
 
 
-def _environment(run: Run) -> Iterable[str]:
+def _describe_environment(run: Run) -> Iterable[str]:
     lock = run.spec.lock
     if not lock:
         return
     python: Any = lock.get("python")
     if lock.get("kind") == "managed":
         version = python.get("version") if isinstance(python, dict) else None
-        count = units.counted(len(lock.get("conda") or ()) + len(lock.get("pip") or ()), "package")
-        yield f"Python {version or ''}, {count}, environment {str(lock.get('digest'))[:_DIGEST]}"
+        count = units.pluralize(len(lock.get("conda") or ()) + len(lock.get("pip") or ()), "package")
+        yield f"Python {version or ''}, {count}, environment {str(lock.get('digest'))[:_DIGEST_LENGTH]}"
     else:
         yield f"Python {lock.get('version') or ''}, {python}".replace("Python ,", "Python")
 
 
 def _hints(run: Run) -> Lines:
-    words = [] if is_outside(run.spec.folder) else [f"mlw logs {run.spec.folder}"]
-    words += [f"mlw history metrics {run.id}"] if run.spans else []
-    words += [f"mlw cancel {run.spec.folder}"] if not run.status.final and not is_outside(run.spec.folder) else []
-    return [paper.faint("see also: " + "; ".join(words))] if words else []
+    commands = [] if is_untracked(run.spec.folder) else [f"mlw logs {run.spec.folder}"]
+    commands += [f"mlw history metrics {run.id}"] if run.spans else []
+    commands += [f"mlw cancel {run.spec.folder}"] if not run.status.final and not is_untracked(run.spec.folder) else []
+    return [text_output.faint("see also: " + "; ".join(commands))] if commands else []
 
 
-def _more(count: int, where: str) -> Lines:
+def _more_line(count: int, where: str) -> Lines:
     return [f"and {count} more: {where}"] if count > 0 else []

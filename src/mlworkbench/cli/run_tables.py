@@ -1,4 +1,4 @@
-"""Runs as results: whole for programs, tidied for people."""
+"""Print runs: complete records for programs, and tables for people."""
 
 from __future__ import annotations
 
@@ -13,100 +13,103 @@ from math import isfinite
 from typing import Any
 
 from ..errors import HistoryError, UsageError
-from ..history.children import search_children
-from ..history.parameters import of_run
-from ..history.query import Query
+from ..history.child_runs import search_children
+from ..history.parameters import run_parameters
+from ..history.run_query import Query
 from ..history.store import History
 from ..model import Run
 from ..paths import RunFolder
 from ..report import units
-from ..report.records import children_ids, for_people, gpu_word, outcome, record
-from ..report.telling import common_metrics, varying_parameters
-from ..report.values import finite, is_long, shown
-from ..runfiles.manifest import read_outputs
-from ..runfiles.mask import Mask
-from ..runfiles.outputfile import as_typed, open_output
+from ..report.default_columns import common_metrics, varying_parameters
+from ..report.run_records import children_ids, gpu_cell, outcome, record, to_display
+from ..report.value_format import finite, format_value, is_long
+from ..runfiles.output_file import open_output, strip_outputs_prefix
+from ..runfiles.output_manifest import read_outputs
+from ..runfiles.secret_masking import Mask
 from . import render
-from .columns import PARAMS, chosen, dropped_line, fit, title
-from .formats import heading
-from .screen import Screen
+from .columns import PARAMS, column_title, dropped_columns_note, fit_columns, select_columns
+from .output_formats import heading
+from .terminal_safety import TerminalFilter
 
-LOGS = ("driver_log", "log")  # the original's name for it, and ours
+LOG_NAMES = ("driver_log", "log")  # log names in Azure ML Workbench and in mlw
 _CHUNK = 1 << 20
-_METRICS, _PARAMETERS = 8, 6  # as many columns of a list at most
-_ATTACHED = 1000  # outputs named in a record at most
-_LEADING = 4  # columns of a list before the parameters and metrics
+_MAX_METRICS, _MAX_PARAMETERS = 8, 6  # maximum columns in a list
+_MAX_ATTACHMENTS = 1000  # maximum outputs listed in a record
+_LEADING_COLUMNS = 4  # number of columns before parameters and metrics
 
 
 def show_run(run: Run, output: str, query: str | None, history: History | None = None) -> None:
-    """The record of a run; with the history at hand also what only its folder knows."""
+    """Print the record of a run. With ``history``, include values from the run folder."""
     facts = record(run)
-    tidy = output == "table" and query is None
+    is_table = output == "table" and query is None
     if history is not None:
         facts["attachments"] = _attachments(history.paths.root.run(run.spec.folder))
         if facts["children"] is None:
-            facts["children"] = [one.id for one in search_children(history, run.spec, Query(hidden=True))]
-        if not tidy:
-            _lengthen(facts, history, run)
-    if not tidy:
+            facts["children"] = [child.id for child in search_children(history, run.spec, Query(hidden=True))]
+        if not is_table:
+            _add_long_values(facts, history, run)
+    if not is_table:
         render.emit(facts, output=output, query=query)
         return
-    shown = {**for_people(facts), **_odd(run)}
-    own = record(replace(run, metrics={}))
-    ordered = sorted(shown, key=lambda key: key not in own and key in run.metrics)  # metrics last
-    render.emit(shown, output=output, columns={key: heading(key) if key not in run.metrics else key for key in ordered})
+    table_facts = {**to_display(facts), **_non_finite_metrics(run)}
+    record_keys = record(replace(run, metrics={}))
+    ordered = sorted(table_facts, key=lambda key: key not in record_keys and key in run.metrics)  # metrics last
+    render.emit(
+        table_facts, output=output, columns={key: heading(key) if key not in run.metrics else key for key in ordered}
+    )
 
 
-def _lengthen(facts: dict[str, Any], history: History, run: Run) -> None:
-    """Long lists and texts, of which the index has only the size, are put into the record whole."""
+def _add_long_values(facts: dict[str, Any], history: History, run: Run) -> None:
+    """Replace long lists and strings, for which the index stores only the size, with their values."""
     names = [name for name, value in run.metrics.items() if is_long(value)]
     if not names:
         return
-    from ..history.series.measured import Measured  # noqa: PLC0415 - a list needs no series
+    from ..history.series.run_series import RunSeries  # noqa: PLC0415 - only long values need it
 
-    with Measured(history, run) as measured:
+    with RunSeries(history, run) as run_series:
         for name in names:
-            newest = measured.values(name, newest=1)
+            newest = run_series.values(name, newest=1)
             if newest:
-                whole = finite(newest[-1].value)
+                value_in_full = finite(newest[-1].value)
                 if facts.get(name) == facts["metrics"][name]:
-                    facts[name] = whole
-                facts["metrics"][name] = whole
+                    facts[name] = value_in_full
+                facts["metrics"][name] = value_in_full
 
 
-def show_part(history: History, prefix: str | None, folder: str | None, artifact: str) -> None:
-    """One file of a run in place of its record."""
-    from ..runs.lookup import refuse_outside  # noqa: PLC0415 - a list of runs needs none of it
+def show_run_file(history: History, prefix: str | None, folder: str | None, artifact: str) -> None:
+    """Print a single file of a run instead of its record."""
+    from ..runs.open_run import refuse_untracked  # noqa: PLC0415 - lists do not need it
     from ..runs.submitting import known_secrets  # noqa: PLC0415
     from .console import Console  # noqa: PLC0415
-    from .opening import open_run  # noqa: PLC0415
-    from .view import stream  # noqa: PLC0415
+    from .run_lookup import open_run  # noqa: PLC0415
+    from .run_view import stream  # noqa: PLC0415
 
     follower = open_run(history, prefix, folder)
     run = follower.refresh()
-    if artifact in LOGS:
-        refuse_outside(run, "its output was not captured", f"show what it logged with 'mlw show {run.id}'")
+    if artifact in LOG_NAMES:
+        refuse_untracked(run, "its output was not captured", f"show what it logged with 'mlw show {run.id}'")
         stream(follower, secrets=known_secrets(run, Console()).values(), live=False)
     else:
         show_artifact(history.paths.root.run(run.id), artifact, known_secrets(run, Console()).values())
 
 
 def _attachments(folder: RunFolder) -> str:
-    """What ``info --artifact`` can show, in one text as in the original: the log and the outputs."""
+    """Return the names that ``info --artifact`` accepts (log and outputs), separated by commas."""
     try:
-        listed = (one for one in read_outputs(folder.manifest) if one.is_collected)
-        outputs = [f"outputs/{one.path}" for one in islice(listed, _ATTACHED)]
+        listed = (entry for entry in read_outputs(folder.manifest) if entry.is_collected)
+        outputs = [f"outputs/{entry.path}" for entry in islice(listed, _MAX_ATTACHMENTS)]
     except (OSError, HistoryError):
-        outputs = []  # it has not ended, or its list is damaged
+        outputs = []  # the run has not finished, or the manifest is damaged
     return ",".join(["driver_log", *outputs])
 
 
 def show_runs(
     runs: Sequence[Run], output: str, query: str | None, columns: Sequence[str], *, only: str | None = None
 ) -> None:
-    """A list; its table has the columns that fit, with the parameters that differ and the most common metrics.
+    """Print a list of runs. The table shows the columns that fit.
 
-    ``only``: the columns that the user chose.
+    Columns include varying parameters and common metrics. ``only`` contains the columns that the user
+    selected.
     """
     if output != "table" or query is not None:
         if only is not None:
@@ -118,31 +121,41 @@ def show_runs(
         return
     keys = set(record(replace(runs[0], metrics={})))
     if only is not None:
-        wanted = chosen(only, rows, keys)
-        fitted = fit(wanted, rows, render.width(), keep=wanted)
+        selected = select_columns(only, rows, keys)
+        fitted = fit_columns(selected, rows, render.width(), keep=selected)
         render.emit(fitted.rows, output=output, columns=fitted.columns)
         return
     metrics = common_metrics(runs)
     params = [PARAMS + name.replace("-", "_") for name in varying_parameters(runs)]
-    extras = [one for pair in zip_longest(params[:_PARAMETERS], metrics[:_METRICS]) for one in pair if one is not None]
-    titles = {key: title(key, keys) for key in columns}
-    titles |= {key: title(key, keys) for key in extras}
-    for key in params:  # a parameter and a metric of the same name
+    extras = [
+        key_or_name
+        for pair in zip_longest(params[:_MAX_PARAMETERS], metrics[:_MAX_METRICS])
+        for key_or_name in pair
+        if key_or_name is not None
+    ]
+    titles = {key: column_title(key, keys) for key in columns}
+    titles |= {key: column_title(key, keys) for key in extras}
+    for key in params:  # add the prefix if a metric has the same name
         if key.removeprefix(PARAMS) in metrics and key in titles:
             titles[key] = key
-    order = [*columns[:_LEADING], *params[:_PARAMETERS], *metrics[:_METRICS], *columns[_LEADING:]]
-    fitted = fit({key: titles[key] for key in order}, rows, render.width(), extras=extras)
+    order = [
+        *columns[:_LEADING_COLUMNS],
+        *params[:_MAX_PARAMETERS],
+        *metrics[:_MAX_METRICS],
+        *columns[_LEADING_COLUMNS:],
+    ]
+    fitted = fit_columns({key: titles[key] for key in order}, rows, render.width(), extras=extras)
     render.emit(fitted.rows, output=output, columns=fitted.columns)
-    hidden = len(metrics) - len(metrics[:_METRICS])
-    dropped = [*fitted.dropped, *([units.counted(hidden, "more metric")] if hidden else [])]
+    hidden = len(metrics) - len(metrics[:_MAX_METRICS])
+    dropped = [*fitted.dropped, *([units.pluralize(hidden, "more metric")] if hidden else [])]
     if dropped:
-        render.message(dropped_line(dropped, choosable=True))
+        render.message(dropped_columns_note(dropped, choosable=True))
 
 
 def _row(run: Run) -> dict[str, Any]:
-    facts = {**for_people(record(run)), **_odd(run)}
+    facts = {**to_display(record(run)), **_non_finite_metrics(run)}
     facts["status"] = outcome(run)
-    facts["gpu"] = gpu_word(run.gpu)
+    facts["gpu"] = gpu_cell(run.gpu)
     facts["children"] = len(children_ids(run) or ()) or None
     if run.duration is not None:
         facts["duration"] = units.duration(run.duration)
@@ -151,10 +164,10 @@ def _row(run: Run) -> dict[str, Any]:
     else:
         facts["start_time_utc"] = f"submitted {units.age(max(0.0, time.time() - run.spec.created))}"
     axes = (run.spec.sweep or {}).get("axes", ())
-    for name, value in of_run(run).items():
+    for name, value in run_parameters(run).items():
         if any(f"{{{axis}}}" == value for axis in axes):
-            continue  # the values are those of the children
-        facts[PARAMS + name.replace("-", "_")] = "yes" if value is None else shown(value)
+            continue  # each child has its own value
+        facts[PARAMS + name.replace("-", "_")] = "yes" if value is None else format_value(value)
     if run.spec.entry.arguments:
         facts["arguments"] = shlex.join(run.spec.entry.arguments)
     if run.tags:
@@ -162,25 +175,25 @@ def _row(run: Run) -> dict[str, Any]:
     return facts
 
 
-def _odd(run: Run) -> dict[str, str]:
-    """NaN and infinities, which are nothing to a query and yet worth seeing."""
+def _non_finite_metrics(run: Run) -> dict[str, str]:
+    """Return NaN and infinite metrics as strings. JSON types lack them, but tables show them."""
     return {name: str(value) for name, value in run.metrics.items() if isinstance(value, float) and not isfinite(value)}
 
 
 def show_artifact(run: RunFolder, artifact: str, secrets: Iterable[str]) -> None:
-    """Write one output: safe on a terminal, byte for byte elsewhere; known secrets are masked."""
-    with open(open_output(run, as_typed(artifact)), "rb") as file:
-        stages: list[Mask | Screen] = []
+    """Write an output, filtered on a terminal and unchanged elsewhere. Known secrets are masked."""
+    with open(open_output(run, strip_outputs_prefix(artifact)), "rb") as file:
+        stages: list[Mask | TerminalFilter] = []
         values = [os.fsencode(value) for value in secrets]
         if values:
             stages.append(Mask(values))
-        if render.terminal(sys.stdout):
-            stages.append(Screen(encoding=getattr(sys.stdout, "encoding", None) or "utf-8"))
+        if render.is_terminal(sys.stdout):
+            stages.append(TerminalFilter(encoding=getattr(sys.stdout, "encoding", None) or "utf-8"))
         while chunk := file.read(_CHUNK):
             for stage in stages:
                 chunk = stage.feed(chunk)
-            render.pour(chunk)
+            render.write_bytes(chunk)
         rest = b""
         for stage in stages:
             rest = stage.feed(rest) + stage.end()
-        render.pour(rest)
+        render.write_bytes(rest)

@@ -1,4 +1,4 @@
-"""A run on the screen: its log as it comes, and the closing lines."""
+"""Follow a run on the terminal: stream its log and print the summary."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from typing import TextIO
 
 from ..errors import HistoryError, LaunchError
 from ..follow import Follower
-from ..hosts.stranger import Stranger
+from ..hosts.unattached import UnattachedHost
 from ..inferred_state import INTERRUPTED
 from ..model import IN_CONTACT, Run
 from ..paths import RunFolder
-from ..report import spark as report_spark
+from ..report import spark_report as report_spark
 from ..report import units
-from ..report.failures import gpu_page, page_line, page_of
-from ..report.output_places import left_out_pairs, outputs_place
-from ..report.plain import plain
-from ..report.records import cause_lines, exit_code, gpu_words, summary
-from ..report.values import shown
+from ..report.failure_report import gpu_page, page_line, page_of
+from ..report.output_locations import describe_outputs, left_out_pairs
+from ..report.run_records import cause_lines, exit_code, gpu_fields, summary
+from ..report.value_format import format_value
 from ..run_observer import Observer
-from ..runfiles.manifest import read_outputs
-from ..runfiles.mask import Mask
+from ..runfiles.secret_masking import Mask
 from ..runs.results import SweepChildren, fetch_outputs
 from ..runs.run_messages import RunMessages
+from ..sanitize import plain
 from . import render
 from .console import Console
-from .screen import Screen
+from .terminal_safety import TerminalFilter
 
-_SHOWN = 8
+_MAX_LISTED = 8
 
 
 def stream(
@@ -40,42 +39,42 @@ def stream(
     live: bool = True,
     raw: bool = False,
     log_to: TextIO | None = None,
-    heard: Callable[[bytes], None] = lambda data: None,
+    on_data: Callable[[bytes], None] = lambda data: None,
     observer: Observer | None = None,
 ) -> None:
-    """Pour the log out: safe on a terminal, byte for byte elsewhere; known secrets are masked."""
+    """Write the log, filtered on a terminal and unchanged elsewhere. Known secrets are masked."""
     out = log_to or sys.stdout
-    stages: list[Mask | Screen] = []
+    stages: list[Mask | TerminalFilter] = []
     values = [os.fsencode(value) for value in secrets]
     if values:
         stages.append(Mask(values))
-    if render.terminal(out) and not raw:
-        stages.append(Screen(encoding=getattr(out, "encoding", None) or "utf-8"))
+    if render.is_terminal(out) and not raw:
+        stages.append(TerminalFilter(encoding=getattr(out, "encoding", None) or "utf-8"))
     for data in follower.chunks(live, observer=observer):
         chunk = data
         for stage in stages:
             chunk = stage.feed(chunk)
-        render.pour(chunk, out)
-        heard(data)
-    rest = b""
+        render.write_bytes(chunk, out)
+        on_data(data)
+    remaining = b""
     for stage in stages:
-        rest = stage.feed(rest) + stage.end()
-    render.pour(rest, out)
+        remaining = stage.feed(remaining) + stage.end()
+    render.write_bytes(remaining, out)
 
 
 def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None = None, raw: bool = False) -> int:
-    """Stream a run to its end, bring its outputs home, and say how it ended. Ctrl-C leaves the run alone."""
+    """Stream a run until it ends, fetch outputs, and print a summary. Ctrl-C does not stop the run."""
     console = Console()
     messages = RunMessages(render.message)
     messages.state_changed(follower.run)
-    if isinstance(follower.target.host, Stranger) and not follower.log_is_home():
-        raise follower.target.host.refusal  # nothing would ever come
+    if isinstance(follower.target.host, UnattachedHost) and not follower.is_log_complete():
+        raise follower.target.host.refusal  # the log cannot be read without a connection
     if follower.run.contact != IN_CONTACT:
-        messages.contact_changed(follower.run)  # lost before we came
-    children = _children(follower, console)
-    heard = children.feed if children else lambda data: None
+        messages.contact_changed(follower.run)  # contact was already lost
+    children = _sweep_children(follower, console)
+    on_data = children.feed if children else lambda data: None
     try:
-        stream(follower, secrets=secrets, log_to=log_to, raw=raw, heard=heard, observer=messages)
+        stream(follower, secrets=secrets, log_to=log_to, raw=raw, on_data=on_data, observer=messages)
         fetch_outputs(follower, console)
         if children:
             children.fetch_all()
@@ -92,44 +91,44 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
     if follower.log_was_shortened():
         where = plain(follower.run.spec.compute.name)
         render.message(f"warning: the log on {where} was truncated during the run; lines may be missing here")
-    closing(follower.run, follower.history.paths.root.run(follower.run.id))
+    print_summary(follower.run, follower.history.paths.root.run(follower.run.id))
     if children:
-        from ..history.children import children_of_sweep  # noqa: PLC0415 - other runs do without
-        from .sweep import show_children  # noqa: PLC0415
+        from ..history.child_runs import children_of_sweep  # noqa: PLC0415 - only sweeps need it
+        from .sweep_view import show_children  # noqa: PLC0415
 
         show_children(follower.run, children_of_sweep(follower.history, follower.run.spec))
     return exit_code(follower.run)
 
 
-def _children(follower: Follower, console: Console) -> SweepChildren | None:
-    """The runs of a sweep; None of every other run."""
+def _sweep_children(follower: Follower, console: Console) -> SweepChildren | None:
+    """Return the children of a sweep, or None for other runs."""
     spec = follower.run.spec
     return SweepChildren(follower.history, spec, follower.target, console) if spec.sweep else None
 
 
-def tell_lost(runs: Iterable[Run]) -> None:
-    """Which machines could not be asked: what is shown of their runs is as old as the last contact."""
+def report_lost_contact(runs: Iterable[Run]) -> None:
+    """Print which machines could not be reached. Their runs are shown in their last known state."""
     lost = {(run.spec.compute.name, run.contact) for run in runs if run.contact != IN_CONTACT and not run.status.final}
-    for name, words in sorted(lost):
-        render.message(f"{name}: {words}; its runs continue and are shown in their last known state")
+    for name, contact in sorted(lost):
+        render.message(f"{name}: {contact}; its runs continue and are shown in their last known state")
 
 
-def closing(run: Run, folder: RunFolder) -> None:
-    """The execution summary."""
+def print_summary(run: Run, folder: RunFolder) -> None:
+    """Print the execution summary."""
     lines: list[tuple[str, str]] = [("RunId", run.id), ("Status", summary(run))]
     lines += [*cause_lines(run), *page_line(page_of(run))]
     names = {"gpu": "GPU used", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
-    lines += [(names[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in names]
+    lines += [(names[name], plain(text)) for name, text in gpu_fields(run.gpu).items() if name in names]
     lines += page_line(gpu_page(run.gpu))
     if run.spark and run.spark.get("app"):
         lines.append(("Spark", report_spark.summary(run.spark)))
     if run.metrics:
-        lines.append(("Metrics", _metrics(run)))
+        lines.append(("Metrics", _format_metrics(run)))
     if run.outputs:
-        lines.append(("Outputs", _outputs(run, folder)))
+        lines.append(("Outputs", _format_outputs(run, folder)))
     if run.leftovers:
         pids = ", ".join(str(pid) for pid in run.leftovers)
-        count = units.counted(len(run.leftovers), "process", "processes")
+        count = units.pluralize(len(run.leftovers), "process", "processes")
         lines.append(("Leftover", f"{count} still running: {pids}"))
     lines += left_out_pairs(run, folder)
     render.message("\nExecution Summary\n=================")
@@ -137,17 +136,21 @@ def closing(run: Run, folder: RunFolder) -> None:
         render.message(f"{name + ':' if name else '':<10} {text}")
 
 
-def _metrics(run: Run) -> str:
+def _format_metrics(run: Run) -> str:
     names = list(run.metrics)
-    words = [f"{plain(name)} {shown(run.metrics[name])}" for name in names[:_SHOWN]]
-    return ", ".join(words) + (f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    parts = [f"{plain(name)} {format_value(run.metrics[name])}" for name in names[:_MAX_LISTED]]
+    return ", ".join(parts) + (f", and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else "")
 
 
-def _outputs(run: Run, folder: RunFolder) -> str:
+def _format_outputs(run: Run, folder: RunFolder) -> str:
+    from ..runfiles.output_manifest import read_outputs  # noqa: PLC0415 - not needed for the first log line
+
     try:
-        found = list(islice((one for one in read_outputs(folder.manifest) if one.is_collected), _SHOWN))
+        entries = list(islice((entry for entry in read_outputs(folder.manifest) if entry.is_collected), _MAX_LISTED))
     except (OSError, HistoryError):
-        return f"{units.counted(run.outputs or 0, 'file')}; {outputs_place(run, folder)}"
-    words = [f"{plain(one.path)} ({units.size(one.size)})" for one in found]
-    rest = (run.outputs or 0) - len(found)
-    return ", ".join(words) + (f", and {rest} more" if rest > 0 else "") + f"; {outputs_place(run, folder)}"
+        return f"{units.pluralize(run.outputs or 0, 'file')}; {describe_outputs(run, folder)}"
+    parts = [f"{plain(entry.path)} ({units.size(entry.size)})" for entry in entries]
+    remaining = (run.outputs or 0) - len(entries)
+    return (
+        ", ".join(parts) + (f", and {remaining} more" if remaining > 0 else "") + f"; {describe_outputs(run, folder)}"
+    )

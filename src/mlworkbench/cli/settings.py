@@ -1,4 +1,4 @@
-"""``mlw settings …``: what this user allows for all projects."""
+"""``mlw settings …``: list and change this user's settings for all projects."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 import click
 
 from ..paths import UserPaths, user_paths
-from ..settings import KEYS, add_setting, find_key, read_settings, remove_setting, values_of
+from ..user_settings import KEYS, add_setting, find_key, read_settings, remove_setting, values_of
 from . import render
-from .options import debugging, rendering
-from .verbs import Verbs
+from .command_tree import LazyGroup
+from .options import global_options, result_options
 
 Command = Callable[..., Any]
 
 _COLUMNS = ("setting", "value", "meaning")
 
 
-@click.group(cls=Verbs, epilog="Example: mlw settings add allowed-builds pyspark")
+@click.group(cls=LazyGroup, epilog="Example: mlw settings add allowed-builds pyspark")
 def settings() -> None:
     """List and change user settings."""
 
 
 @settings.command("list", epilog='Example: mlw settings list --query "[].value"')
-@rendering
+@result_options
 def list_settings(output: str, query: str | None) -> None:
     """List user settings.
 
@@ -41,27 +41,27 @@ def list_settings(output: str, query: str | None) -> None:
     render.emit(rows, output=output, query=query, columns=_COLUMNS)
 
 
-def _one_value(command: Command) -> Command:
-    """Arguments of a command that changes one value of a setting."""
-    return click.argument("setting")(click.argument("value")(debugging(command)))
+def _setting_arguments(command: Command) -> Command:
+    """Add the arguments of a command that changes a setting's value."""
+    return click.argument("setting")(click.argument("value")(global_options(command)))
 
 
-def _change(change: Callable[[UserPaths, str, str], bool], words: tuple[str, str], setting: str, value: str) -> None:
-    """Make the change and print the first of the words; the second if there is nothing to change."""
+def _change(change: Callable[[UserPaths, str, str], bool], results: tuple[str, str], setting: str, value: str) -> None:
+    """Change a value. Print the first of ``results``, or the second if nothing changed."""
     key = find_key(setting)
-    word = words[0] if change(user_paths(), setting, value) else words[1]
-    render.message(f"{word}: {setting} {key.normalize(value)}")
+    result = results[0] if change(user_paths(), setting, value) else results[1]
+    render.message(f"{result}: {setting} {key.normalize(value)}")
 
 
 @settings.command(epilog="Example: mlw settings add index-hosts packages.example.com")
-@_one_value
+@_setting_arguments
 def add(setting: str, value: str) -> None:
     """Add a value to a setting."""
     _change(add_setting, ("added", "unchanged"), setting, value)
 
 
 @settings.command(epilog="Example: mlw settings remove allowed-builds pyspark")
-@_one_value
+@_setting_arguments
 def remove(setting: str, value: str) -> None:
     """Remove a value from a setting."""
     _change(remove_setting, ("removed", "not set"), setting, value)

@@ -1,4 +1,4 @@
-"""``mlw experiment submit``: the words of the command line become a Request."""
+"""``mlw experiment submit``: turn the command line into a ``Request`` and follow the run."""
 
 from __future__ import annotations
 
@@ -10,53 +10,56 @@ from typing import Any
 
 import click
 
-from ..config.place import OLD_SUFFIX, RUNCONFIG_SUFFIX
+from ..config.project_files import OLD_SUFFIX, RUNCONFIG_SUFFIX
 from ..errors import UsageError
 from ..follow import Follower
 from ..history.store import History
 from ..inferred_state import INTERRUPTED
 from ..paths import user_paths
 from ..report import units
-from ..report.records import record
+from ..report.run_records import record
 from ..request import Request
 from ..runs.results import forget_unusable_image
 from ..runs.submitting import check_request, plan_run, resume_run, start_run
 from ..submission import Draft
-from . import render, sweepwords
-from .command import Command, under
-from .console import Console, hint_back
+from . import render, sweep_options
+from .command import Command, option_section
+from .console import Console, print_follow_hints
 from .options import (
     ALLOW_MOUNT,
     ALLOW_NETWORK,
-    another_target,
-    in_project,
-    making_environments,
-    rendering,
-    run_configuration,
-    the_project,
+    environment_options,
+    get_project,
+    project_option,
+    result_options,
+    run_configuration_option,
+    target_option,
 )
-from .project_id import own_project
-from .view import watch
+from .project_id import confirm_project_id
+from .run_view import watch
 
 
 class SubmitCommand(Command):
-    """Options of ours end at the script, at ``-m MODULE`` or at ``--``; all after that belongs to the user."""
+    """Command whose own options end at the script, ``-m MODULE``, or ``--``.
 
-    takes = "script"  # what TAB proposes there
+    The remaining arguments belong to the user's script.
+    """
+
+    script_kind = "script"  # kind of value for shell completion
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ours, kind, theirs = self._split(args)
+        mlw_arguments, kind, script_arguments = self._split(args)
         if kind != "command":
-            if not ctx.resilient_parsing:  # TAB asks about words that are not finished
-                sweepwords.refuse_mistyped(theirs)
-            more, theirs = sweepwords.pick(theirs)
-            ours = [*ours, *more]
-        rest = super().parse_args(ctx, sweepwords.expand(ours))
-        ctx.params["kind"], ctx.params["words"] = kind, tuple(theirs)
-        return rest
+            if not ctx.resilient_parsing:  # completion passes incomplete arguments
+                sweep_options.reject_mistyped(script_arguments)
+            sweep_arguments, script_arguments = sweep_options.extract_sweep_options(script_arguments)
+            mlw_arguments = [*mlw_arguments, *sweep_arguments]
+        remaining = super().parse_args(ctx, sweep_options.expand_axes(mlw_arguments))
+        ctx.params["kind"], ctx.params["arguments"] = kind, tuple(script_arguments)
+        return remaining
 
     def _split(self, args: list[str]) -> tuple[list[str], str, list[str]]:
-        valued = {
+        with_value = {
             name
             for parameter in self.params
             if isinstance(parameter, click.Option) and not parameter.is_flag
@@ -64,15 +67,15 @@ class SubmitCommand(Command):
         }
         index = 0
         while index < len(args):
-            word = args[index]
-            if word == "--":
+            argument = args[index]
+            if argument == "--":
                 return args[:index], "command", args[index + 1 :]
-            if word == "-m":
+            if argument == "-m":
                 return args[:index], "module", args[index + 1 :]
-            if not word.startswith("-") or word == "-":
+            if not argument.startswith("-") or argument == "-":
                 return args[:index], "script", args[index:]
-            end = sweepwords.after_axes(args, index + 1) if word == sweepwords.SWEEP else index + 1
-            index = max(end, index + 2 if word in valued else index + 1)
+            end = sweep_options.end_of_axes(args, index + 1) if argument == sweep_options.SWEEP else index + 1
+            index = max(end, index + 2 if argument in with_value else index + 1)
         return args, "script", []
 
 
@@ -81,15 +84,15 @@ class SubmitCommand(Command):
     epilog="Example: mlw submit -c local train.py --lr 0.1",
     options_metavar="[OPTIONS] SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND [ARGS]...",
 )
-@run_configuration()
-@another_target
+@run_configuration_option()
+@target_option
 @click.option("--wait/--detach", default=True, help="Stream the output until the run ends (default), or return at once")
 @click.option("--dry-run", is_flag=True, help="Print the run specification as JSON; submit nothing")
 @click.option("--name", help="Display name")
 @click.option("--tag", "tags", multiple=True, metavar="TEXT", help="Add a tag (repeatable)")
 @click.option("--timeout", metavar="TIME", help="Stop the run after this time: 90, 90s, 15m, 2h, 7d")
 @click.option("--key", metavar="TEXT", help="Idempotency key; submitting the same key again returns the same run")
-@under(
+@option_section(
     "GPUs",
     click.option(
         "--gpus",
@@ -97,8 +100,8 @@ class SubmitCommand(Command):
         help="Request exclusive GPUs; wait until they are free: 2, all, free, none, 0,2, a UUID, h200, 1:40g",
     ),
 )
-@under("Sweeps", sweepwords.sweeping)
-@under(
+@option_section("Sweeps", sweep_options.add_sweep_options)
+@option_section(
     "Environment",
     click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable (repeatable)"),
     click.option(
@@ -109,59 +112,62 @@ class SubmitCommand(Command):
         help="Pass a secret as a variable; read from the environment, the keyring, or a prompt (repeatable)",
     ),
     click.option("--locked", metavar="RUN", help="Reuse the exact environment of RUN"),
-    making_environments,
+    environment_options,
 )
-@under(
+@option_section(
     "Containers",
     click.option("--allow-mount", "mounts", multiple=True, metavar="PATH[:ro]", help=ALLOW_MOUNT),
     click.option("--allow-network", "networks", multiple=True, metavar="NETWORK", help=ALLOW_NETWORK),
 )
-@in_project
-@rendering
-def submit(**asked: Any) -> int:
+@project_option
+@result_options
+def submit(**options: Any) -> int:
     """Run a script of the project.
 
     Streams the output and returns the exit code of the script. Ctrl-C detaches; the run continues.
     """
-    return submit_request(_request(asked), Presentation.of(asked), asked["folder"], dry_run=asked["dry_run"])
+    return submit_request(
+        _build_request(options), Presentation.of(options), options["folder"], dry_run=options["dry_run"]
+    )
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """How a run that was submitted is shown."""
+    """Options for displaying a submitted run."""
 
     wait: bool
     output: str
     query: str | None
 
     @staticmethod
-    def of(asked: Mapping[str, Any]) -> Presentation:
-        return Presentation(asked["wait"], asked["output"], asked["query"])
+    def of(options: Mapping[str, Any]) -> Presentation:
+        return Presentation(options["wait"], options["output"], options["query"])
 
     @property
     def is_text(self) -> bool:
         return self.output == "table" and not self.query
 
 
-def submit_request(request: Request, shown: Presentation, folder: str | None, *, dry_run: bool) -> int:
-    """Submit a run and follow it; return the exit code of the script."""
+def submit_request(request: Request, presentation: Presentation, folder: str | None, *, dry_run: bool) -> int:
+    """Submit a run and follow it. Return the exit code of the script."""
     history, console = History(user_paths()), Console()
     checked = check_request(history, request, console, dry_run=dry_run)
-    project = own_project(the_project(folder), history, dry_run=dry_run)
+    project = confirm_project_id(get_project(folder), history, dry_run=dry_run)
     if dry_run:
-        _show_plan(plan_run(history, project, checked, console, dry_run=True), shown.query)
+        _show_plan(plan_run(history, project, checked, console, dry_run=True), presentation.query)
         return 0
     started = start_run(history, project, checked, console)
     while True:
-        code = _finish(started.follower, shown, started.secrets)
+        code = _follow_or_detach(started.follower, presentation, started.secrets)
         run = started.follower.run
-        if not started.again or run.detail != INTERRUPTED:
+        if not started.was_submitted_before or run.detail != INTERRUPTED:
             return code
-        started = resume_run(history, run, console, request.secret_values)  # the process that launched it has died
+        # The process that was launching the run has died: take over.
+        started = resume_run(history, run, console, request.secret_values)
 
 
 def _show_plan(draft: Draft, query: str | None) -> None:
-    """What would be run: the spec; of a sweep with its children, as far as they differ."""
+    """Print the spec that would be submitted and, for a sweep, the differences between its children."""
     spec = draft.spec.to_json()
     if draft.children:
         spec["children"] = [
@@ -169,66 +175,67 @@ def _show_plan(draft: Draft, query: str | None) -> None:
             for child in draft.children
         ]
     render.emit(spec, output="json", query=query)
-    interpreter, snapshot = draft.parts.settled.interpreter, draft.parts.snapshot
-    if draft.parts.settled.lock["kind"] == "existing" and not any(interpreter.version):
+    interpreter, snapshot = draft.parts.environment.interpreter, draft.parts.snapshot
+    if draft.parts.environment.lock["kind"] == "existing" and not any(interpreter.version):
         render.message(f"note: {interpreter.path} was not checked: a dry run starts no programs of the project")
     if "spark" in draft.spec.companions:
         render.message("note: Spark and Java were not checked: a dry run starts no programs on the target")
-    render.message(f"snapshot: {units.counted(snapshot.files, 'file')}, {units.size(snapshot.size)}")
+    render.message(f"snapshot: {units.pluralize(snapshot.files, 'file')}, {units.size(snapshot.size)}")
 
 
-def _finish(follower: Follower, shown: Presentation, secrets: Mapping[str, str]) -> int:
-    if not shown.wait:
+def _follow_or_detach(follower: Follower, presentation: Presentation, secrets: Mapping[str, str]) -> int:
+    if not presentation.wait:
         run = follower.refresh()
-        if shown.is_text:
-            if not (render.terminal(sys.stdout) and render.terminal(sys.stderr)):  # else RunId is on the screen already
+        if presentation.is_text:
+            # On a terminal, the run ID is already on the screen.
+            if not (render.is_terminal(sys.stdout) and render.is_terminal(sys.stderr)):
                 render.emit(run.id, output="tsv")
-            hint_back(run)
+            print_follow_hints(run)
         else:
-            render.emit(record(run), output=shown.output, query=shown.query)
+            render.emit(record(run), output=presentation.output, query=presentation.query)
         return 0
-    code = watch(follower, secrets.values(), log_to=None if shown.is_text else sys.stderr)
+    code = watch(follower, secrets.values(), log_to=None if presentation.is_text else sys.stderr)
     forget_unusable_image(follower)
-    if shown.is_text:
+    if presentation.is_text:
         return code
     result = record(follower.run)
     if follower.run.spec.sweep:
-        from ..history.children import children_of_sweep  # noqa: PLC0415 - other runs do without
-        from .sweep import with_children  # noqa: PLC0415 - other runs do without
+        from ..history.child_runs import children_of_sweep  # noqa: PLC0415 - only sweeps need it
+        from .sweep_view import with_children  # noqa: PLC0415 - only sweeps need it
 
         result = with_children(follower.run, children_of_sweep(follower.history, follower.run.spec))
-    render.emit(result, output=shown.output, query=shown.query)
+    render.emit(result, output=presentation.output, query=presentation.query)
     return code
 
 
-def _request(asked: dict[str, Any]) -> Request:
-    kind, words = asked["kind"], asked["words"]
-    runconfig = asked["runconfig"]
-    if kind == "script" and words and words[0].endswith((RUNCONFIG_SUFFIX, OLD_SUFFIX)):
-        runconfig, words = _named_by_file(words, runconfig), ()
-    if kind != "script" and not words:
+def _build_request(options: dict[str, Any]) -> Request:
+    kind, arguments = options["kind"], options["arguments"]
+    runconfig = options["runconfig"]
+    if kind == "script" and arguments and arguments[0].endswith((RUNCONFIG_SUFFIX, OLD_SUFFIX)):
+        runconfig, arguments = _configuration_name(arguments, runconfig), ()
+    if kind != "script" and not arguments:
         raise UsageError("no command given after --" if kind == "command" else "no module given after -m")
-    same = ("target", "key", "name", "tags", "secrets", "locked", "upgrade", "send_packages", "unchecked", "gpus")
+    unchanged = ("target", "key", "name", "tags", "secrets", "locked", "upgrade", "send_packages", "unchecked", "gpus")
     return Request(
         configuration=runconfig,
-        arguments=words[1:],
-        environment=dict(_variable(text) for text in asked["variables"]),
-        timeout=asked["timeout"] or None,
-        sweep=sweepwords.asked_sweep(asked),
-        allow_builds=asked["allow_builds"],
-        allow_mounts=asked["mounts"],
-        allow_networks=asked["networks"],
-        **{kind: words[0]} if words else {},
-        **{name: asked[name] for name in same},
+        arguments=arguments[1:],
+        environment=dict(_parse_variable(text) for text in options["variables"]),
+        timeout=options["timeout"] or None,
+        sweep=sweep_options.parse_sweep(options),
+        allow_builds=options["allow_builds"],
+        allow_mounts=options["mounts"],
+        allow_networks=options["networks"],
+        **{kind: arguments[0]} if arguments else {},
+        **{name: options[name] for name in unchanged},
     )
 
 
-def _named_by_file(words: tuple[str, ...], runconfig: str | None) -> str:
-    """The original took the file of a run configuration in place of a script, and ran what that names."""
-    name, suffix = os.path.splitext(os.path.basename(words[0]))
-    if runconfig is not None or len(words) > 1:
+def _configuration_name(arguments: tuple[str, ...], runconfig: str | None) -> str:
+    """Return the run configuration whose file was given as the script, as in Azure ML Workbench."""
+    name, suffix = os.path.splitext(os.path.basename(arguments[0]))
+    if runconfig is not None or len(arguments) > 1:
         raise UsageError(
-            f"{words[0]} is a run configuration, not a script",
+            f"{arguments[0]} is a run configuration, not a script",
             f"use: mlw submit -c {name} SCRIPT [ARGS]...",
         )
     if suffix == OLD_SUFFIX:
@@ -236,7 +243,7 @@ def _named_by_file(words: tuple[str, ...], runconfig: str | None) -> str:
     return name
 
 
-def _variable(text: str) -> tuple[str, str]:
+def _parse_variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--env {name} has no value", f"use --env {name}=VALUE, or --secret {name} to hide the value")

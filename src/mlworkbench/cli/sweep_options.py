@@ -1,4 +1,4 @@
-"""The words of a sweep on the command line of ``submit``: which are ours, wherever the script stands."""
+"""Sweep options of ``submit``, which are accepted before and after the script."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 SWEEP = "--sweep"
 _FLAGS = ("--random", "--grid")
-_VALUED = ("--max-runs", "--parallel", "--seed", "--metric", "--goal")
-_WORDS = ("max_runs", "parallel", "seed", "metric", "goal", "drawn")
+_OPTIONS_WITH_VALUE = ("--max-runs", "--parallel", "--seed", "--metric", "--goal")
+_PARAMETERS = ("max_runs", "parallel", "seed", "metric", "goal", "random")
 
 
-def sweeping(function: Function) -> Function:
-    """The options. ``--sweep`` takes several words, which ``expand`` makes several options of."""
+def add_sweep_options(function: Function) -> Function:
+    """Add the sweep options. Arguments must first pass through ``expand_axes``."""
     for option in reversed(
         (
             click.option(
@@ -30,7 +30,7 @@ def sweeping(function: Function) -> Function:
                 help="Run once per combination of values: lr=0.1,0.01 depth=2..8; also accepted after the script",
             ),
             click.option(
-                "--random/--grid", "drawn", default=None, help="Draw random values, or run all combinations (default)"
+                "--random/--grid", "random", default=None, help="Draw random values, or run all combinations (default)"
             ),
             click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="Maximum number of runs"),
             click.option(
@@ -48,87 +48,94 @@ def sweeping(function: Function) -> Function:
     return function
 
 
-def after_axes(words: list[str], index: int) -> int:
-    """Where the NAME=VALUES words end that begin at ``index``."""
-    from ..sweep import WORD  # noqa: PLC0415 - most submits are no sweeps
+def end_of_axes(arguments: list[str], index: int) -> int:
+    """Return the index after the ``NAME=VALUES`` arguments that start at ``index``."""
+    from ..sweep_axes import AXIS_DEFINITION  # noqa: PLC0415 - only sweeps need it
 
-    while index < len(words) and WORD.fullmatch(words[index]):
+    while index < len(arguments) and AXIS_DEFINITION.fullmatch(arguments[index]):
         index += 1
     return index
 
 
-def expand(words: list[str]) -> list[str]:
-    """``--sweep a=1 b=2`` → ``--sweep a=1 --sweep b=2``, which click understands."""
-    found: list[str] = []
+def expand_axes(arguments: list[str]) -> list[str]:
+    """Turn ``--sweep a=1 b=2`` into ``--sweep a=1 --sweep b=2``, which click accepts."""
+    expanded: list[str] = []
     index = 0
-    while index < len(words):
-        if words[index] != SWEEP:
-            found.append(words[index])
+    while index < len(arguments):
+        if arguments[index] != SWEEP:
+            expanded.append(arguments[index])
             index += 1
             continue
-        end = after_axes(words, index + 1)
-        found += [one for word in words[index + 1 : end] for one in (SWEEP, word)] or [SWEEP]
+        end = end_of_axes(arguments, index + 1)
+        expanded += [item for axis in arguments[index + 1 : end] for item in (SWEEP, axis)] or [SWEEP]
         index = end
-    return found
+    return expanded
 
 
-def pick(theirs: list[str]) -> tuple[list[str], list[str]]:
-    """What of the words from the script on is ours: from the first ``--sweep NAME=VALUES`` on; and the rest."""
-    begin = _first_sweep(theirs)
-    if begin is None:
-        return [], theirs
-    ours: list[str] = []
-    rest, index = theirs[:begin], begin
-    while index < len(theirs):
-        word = theirs[index]
-        name, equals, _ = word.partition("=")
-        if word == "--":
+def extract_sweep_options(script_arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split the script's arguments into sweep options and the rest.
+
+    The sweep options start at the first ``--sweep NAME=VALUES``.
+    """
+    start = _find_first_sweep(script_arguments)
+    if start is None:
+        return [], script_arguments
+    sweep_arguments: list[str] = []
+    rest, index = script_arguments[:start], start
+    while index < len(script_arguments):
+        argument = script_arguments[index]
+        name, equals, _ = argument.partition("=")
+        if argument == "--":
             break
-        if word == SWEEP:
-            end = after_axes(theirs, index + 1)
-        elif name in _VALUED and not equals:
-            end = min(index + 2, len(theirs))
+        if argument == SWEEP:
+            end = end_of_axes(script_arguments, index + 1)
+        elif name in _OPTIONS_WITH_VALUE and not equals:
+            end = min(index + 2, len(script_arguments))
         else:
             end = index + 1
-        mine = word == SWEEP or word in _FLAGS or name in _VALUED or (name == SWEEP and equals)
-        (ours if mine else rest).extend(theirs[index:end])
+        is_sweep_option = (
+            argument == SWEEP or argument in _FLAGS or name in _OPTIONS_WITH_VALUE or (name == SWEEP and equals)
+        )
+        (sweep_arguments if is_sweep_option else rest).extend(script_arguments[index:end])
         index = end
-    return ours, rest + theirs[index:]
+    return sweep_arguments, rest + script_arguments[index:]
 
 
-def refuse_mistyped(theirs: list[str]) -> None:
-    """A ``--sweep`` behind the script that names no values is a mistake: as the script's own it would only fail."""
-    for index, word in enumerate(theirs[1:], 1):
-        if word == "--":
+def reject_mistyped(script_arguments: list[str]) -> None:
+    """Raise if ``--sweep`` after the script has no values. Otherwise, the script would get the option."""
+    for index, argument in enumerate(script_arguments[1:], 1):
+        if argument == "--":
             return
-        if word == SWEEP and after_axes(theirs, index + 1) == index + 1:
-            wrong = " ".join(theirs[index : index + 2])
-        elif word.startswith(SWEEP + "=") and not after_axes([word[len(SWEEP) + 1 :]], 0):
-            wrong = word
+        if argument == SWEEP and end_of_axes(script_arguments, index + 1) == index + 1:
+            mistyped = " ".join(script_arguments[index : index + 2])
+        elif argument.startswith(SWEEP + "=") and not end_of_axes([argument[len(SWEEP) + 1 :]], 0):
+            mistyped = argument
         else:
             continue
-        own = "if --sweep is an option of the script: mlw submit -- python SCRIPT --sweep VALUE"
-        raise UsageError(f"{wrong} has no values", f"use --sweep NAME=VALUES, for example --sweep lr=0.1,0.01; {own}")
+        advice = "if --sweep is an option of the script: mlw submit -- python SCRIPT --sweep VALUE"
+        raise UsageError(
+            f"{mistyped} has no values", f"use --sweep NAME=VALUES, for example --sweep lr=0.1,0.01; {advice}"
+        )
 
 
-def _first_sweep(theirs: list[str]) -> int | None:
-    for index, word in enumerate(theirs[1:], 1):
-        if word == "--":
+def _find_first_sweep(script_arguments: list[str]) -> int | None:
+    for index, argument in enumerate(script_arguments[1:], 1):
+        if argument == "--":
             return None
-        if word == SWEEP and after_axes(theirs, index + 1) > index + 1:
+        if argument == SWEEP and end_of_axes(script_arguments, index + 1) > index + 1:
             return index
-        if word.startswith(SWEEP + "=") and after_axes([word[len(SWEEP) + 1 :]], 0):
+        if argument.startswith(SWEEP + "=") and end_of_axes([argument[len(SWEEP) + 1 :]], 0):
             return index
     return None
 
 
-def asked_sweep(asked: dict[str, Any]) -> SweepOptions | None:
-    """The sweep that the options ask for; None if they ask for none."""
-    if not asked["axes"]:
-        given = next((name for name in _WORDS if asked[name] is not None), None)
+def parse_sweep(options: dict[str, Any]) -> SweepOptions | None:
+    """Return the sweep that the options define, or None."""
+    if not options["axes"]:
+        given = next((name for name in _PARAMETERS if options[name] is not None), None)
         if given is not None:
-            option = {"drawn": "--random", "max_runs": "--max-runs"}.get(given, f"--{given}")
+            option = {"max_runs": "--max-runs"}.get(given, f"--{given}")
             raise UsageError(f"{option} requires --sweep", "for example: --sweep lr=0.1,0.01")
         return None
-    options = {name: asked[name] for name in ("max_runs", "parallel", "seed", "metric", "goal")}
-    return SweepOptions(asked["axes"], random=bool(asked["drawn"]), **options)
+    sweep_settings = {name: options[name] for name in ("max_runs", "parallel", "seed", "metric", "goal")}
+    return SweepOptions(options["axes"], random=bool(options["random"]), **sweep_settings)

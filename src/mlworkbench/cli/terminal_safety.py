@@ -1,7 +1,7 @@
-"""Make hostile text harmless for a terminal: the bytes of a log, and names and causes in one line.
+"""Filter log output for terminals.
 
-Only colours pass. Everything else that a terminal would obey is shown instead of obeyed. What is stored is
-never changed by this.
+Only color sequences pass through. All other control sequences are shown as text. Stored data is
+never changed.
 """
 
 from __future__ import annotations
@@ -10,108 +10,108 @@ import codecs
 import os
 import re
 
-from ..report.plain import escape
+from ..sanitize import escape
 
-# No colour sequence in use is longer; a longer one is shown like any other foreign sequence. It is also the
-# most that is ever held back.
-LONGEST = 64
+# Maximum length of a color sequence. Longer ones are shown as text, like other control sequences. The
+# filter never holds back more bytes than this.
+MAX_SEQUENCE = 64
 
 _RESET = b"\x1b[0m"
-_SGR = re.compile(rb"\x1b\[[0-9;:]{0,%d}m" % (LONGEST - 3))
-_STRAY = re.compile(rb"\x1b(?!\[[0-9;:]{0,%d}m)" % (LONGEST - 3))
-_PARTIAL = re.compile(rb"\x1b(?:\[[0-9;:]{0,%d})?" % (LONGEST - 3))
-_PLAIN_AGAIN = re.compile(rb"\x1b\[[0;]*m")
+_SGR = re.compile(rb"\x1b\[[0-9;:]{0,%d}m" % (MAX_SEQUENCE - 3))
+_OTHER_ESCAPE = re.compile(rb"\x1b(?!\[[0-9;:]{0,%d}m)" % (MAX_SEQUENCE - 3))
+_INCOMPLETE_SGR = re.compile(rb"\x1b(?:\[[0-9;:]{0,%d})?" % (MAX_SEQUENCE - 3))
+_SGR_RESET = re.compile(rb"\x1b\[[0;]*m")
 
-# Progress bars are made of \r (tqdm) and \b (Keras), so both pass: they reach no further than their own line.
-_HARMLESS = {0x08, 0x09, 0x0A, 0x0D, 0x1B, *range(0x20, 0x7F)}
-_SUSPECT = bytes(sorted(set(range(256)) - _HARMLESS))
+# Progress bars use \r (tqdm) and \b (Keras). Both are allowed, because they only affect their own line.
+_SAFE_BYTES = {0x08, 0x09, 0x0A, 0x0D, 0x1B, *range(0x20, 0x7F)}
+_UNSAFE_BYTES = bytes(sorted(set(range(256)) - _SAFE_BYTES))
 
-# After decoding: C0, DEL, C1, bidi overrides and isolates, line separators that only some programs know, and
-# bytes that were no UTF-8 (as lone surrogates). ESC is not among them: only colours are left of it by then.
-_HIDDEN = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\udc80-\udcff]")
-
-
-_forbidden = False
+# After decoding: C0, DEL, C1, bidi overrides and isolates, line separators that not all programs support, and
+# invalid UTF-8 (as lone surrogates). ESC is not included: only color sequences still contain it.
+_UNSAFE_CHARACTERS = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\udc80-\udcff]")
 
 
-def forbid_colours() -> None:
-    """``--no-color``."""
-    global _forbidden
-    _forbidden = True
+_colors_disabled = False
 
 
-def colours() -> bool:
-    """Whether the user lets us colour what goes to a terminal (https://no-color.org)."""
-    return not _forbidden and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def disable_colors() -> None:
+    """Disable colors, as requested by ``--no-color``."""
+    global _colors_disabled
+    _colors_disabled = True
 
 
-class Screen:
-    """Raw bytes of a log in, cut anywhere; out comes what may be written to a terminal.
+def colors_enabled() -> bool:
+    """Return whether output to a terminal may be colored (https://no-color.org)."""
+    return not _colors_disabled and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
-    ``encoding`` is the terminal's, and must contain ASCII: in a Latin-1 terminal the bytes of harmless UTF-8
-    are control characters.
+
+class TerminalFilter:
+    """Filter that makes raw log bytes safe for a terminal. The bytes may be split at any position.
+
+    ``encoding`` is the terminal's encoding and must be a superset of ASCII. On a Latin-1 terminal, the
+    UTF-8 bytes of harmless text can be control characters.
     """
 
-    def __init__(self, *, colour: bool | None = None, encoding: str = "utf-8") -> None:
-        self._colour = colours() if colour is None else colour
+    def __init__(self, *, color: bool | None = None, encoding: str = "utf-8") -> None:
+        self._color = colors_enabled() if color is None else color
         self._encoding = encoding
         self._held = b""
-        self._coloured = False
+        self._is_colored = False
 
     def feed(self, data: bytes) -> bytes:
-        """The part of the stream that is decided; an unfinished character or colour waits for its rest."""
+        """Return the filtered data. An incomplete character or color sequence is held back."""
         if self._held:
             data = self._held + data
             self._held = b""
         if b"\x1b" not in data:
             return self._decode(data, final=False)
-        start = _unfinished(data)
+        start = _incomplete_start(data)
         self._held = data[start:]
-        # A broken character before a held ESC stays broken, whatever follows.
+        # An incomplete character before a held ESC cannot be completed.
         return self._paint(data[:start], final=start < len(data))
 
     def end(self) -> bytes:
-        """The rest, and a reset if the stream leaves the terminal coloured."""
-        rest, self._held = self._held, b""
-        out = self._paint(rest, final=True)
-        if self._coloured:
+        """Return the remaining output, with a reset if the terminal would otherwise stay colored."""
+        remaining, self._held = self._held, b""
+        out = self._paint(remaining, final=True)
+        if self._is_colored:
             out += _RESET
-        self._coloured = False
+        self._is_colored = False
         return out
 
     def _paint(self, data: bytes, *, final: bool) -> bytes:
-        out = self._decode(_STRAY.sub(b"^[", data), final=final)
-        if not self._colour:
-            # Last of all: taking them out of the raw bytes could join the halves of a character.
+        out = self._decode(_OTHER_ESCAPE.sub(b"^[", data), final=final)
+        if not self._color:
+            # Sequences are removed after decoding, because removing raw bytes could join the halves of a character.
             return _SGR.sub(b"", out)
         last = out.rfind(b"\x1b")
         if last >= 0:
-            self._coloured = not _PLAIN_AGAIN.match(out, last)
+            self._is_colored = not _SGR_RESET.match(out, last)
         return out
 
     def _decode(self, data: bytes, *, final: bool) -> bytes:
-        # Deleting nothing from plain ASCII runs at GB/s, a search by regular expression at a tenth of that.
-        if len(data.translate(None, _SUSPECT)) == len(data):
+        # Comparing lengths is ten times as fast on plain ASCII as a regular expression.
+        if len(data.translate(None, _UNSAFE_BYTES)) == len(data):
             return data
         text, used = codecs.utf_8_decode(data, "surrogateescape", final)
         if used < len(data):
             self._held = data[used:]
-        return _HIDDEN.sub(_reveal, text).encode(self._encoding, "backslashreplace")
+        return _UNSAFE_CHARACTERS.sub(_replace_unsafe, text).encode(self._encoding, "backslashreplace")
 
 
-def _unfinished(data: bytes) -> int:
-    """Where a colour sequence begins that the end of the data cuts off; the end itself if there is none."""
-    start = data.rfind(b"\x1b", max(0, len(data) - LONGEST + 1))
-    return start if start >= 0 and _PARTIAL.fullmatch(data, start) else len(data)
+def _incomplete_start(data: bytes) -> int:
+    """Return the start of a color sequence truncated at the end of ``data``, or ``len(data)``."""
+    start = data.rfind(b"\x1b", max(0, len(data) - MAX_SEQUENCE + 1))
+    return start if start >= 0 and _INCOMPLETE_SGR.fullmatch(data, start) else len(data)
 
 
-# Bytes that are no UTF-8 are all alike, except those that would be 8-bit controls: these are named.
-_SHOWN = {
+# Invalid bytes become U+FFFD, except 8-bit controls, which are escaped.
+_REPLACEMENTS = {
     char: "\ufffd" if char >= "\udca0" else escape(char)
     for char in map(chr, (*range(0xA0), *range(0x2028, 0x206A), *range(0xDC80, 0xDD00)))
-    if _HIDDEN.match(char)
+    if _UNSAFE_CHARACTERS.match(char)
 }
 
 
-def _reveal(found: re.Match[str]) -> str:
-    return _SHOWN[found[0]]
+def _replace_unsafe(match: re.Match[str]) -> str:
+    return _REPLACEMENTS[match[0]]

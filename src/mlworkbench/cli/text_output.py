@@ -1,71 +1,80 @@
-"""A result that is a text of several lines: written to stdout, safe on a terminal, in characters that it has."""
+"""Write multi-line text results to stdout, using only characters that its encoding supports."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
-from ..report.plain import plain
-from . import formats, render
-from .screen import colours
+from ..sanitize import plain
+from . import output_formats, render
+from .terminal_safety import colors_enabled
 
-WIDTH = 80  # where nobody looks on
+DEFAULT_WIDTH = 80  # used if there is no terminal
 _BOLD, _FAINT = "1", "2"
 
 
-def write(lines: Iterable[str]) -> None:
-    """Lines that are ours, or went through ``plain``; with colours if need be."""
+def write_lines(lines: Iterable[str]) -> None:
+    """Write lines that are trusted or were sanitized with ``plain``. They may contain colors."""
     text = "".join(f"{line.rstrip()}\n" for line in lines)
-    render.pour(text.encode(_encoding(), "backslashreplace"))
+    render.write_bytes(text.encode(_encoding(), "backslashreplace"))
 
 
 def width() -> int:
-    return render.width() or WIDTH
+    return render.width() or DEFAULT_WIDTH
 
 
-def colourful() -> bool:
-    return render.terminal(sys.stdout) and colours()
+def use_color() -> bool:
+    return render.is_terminal(sys.stdout) and colors_enabled()
 
 
 def ascii_only() -> bool:
-    """Whether curves have to be drawn with letters."""
-    from .curves import has_blocks  # noqa: PLC0415 - most results have no curves
+    """Return whether charts must be drawn with ASCII characters."""
+    from .curves import supports_blocks  # noqa: PLC0415 - only charts need it
 
-    return not has_blocks(_encoding())
+    return not supports_blocks(_encoding())
 
 
 def bold(text: str) -> str:
-    return f"\x1b[{_BOLD}m{text}\x1b[0m" if text and colourful() else text
+    return f"\x1b[{_BOLD}m{text}\x1b[0m" if text and use_color() else text
 
 
 def faint(text: str) -> str:
-    return f"\x1b[{_FAINT}m{text}\x1b[0m" if text and colourful() else text
+    return f"\x1b[{_FAINT}m{text}\x1b[0m" if text and use_color() else text
 
 
-def status(text: str) -> str:
-    """A run's status, in its color."""
-    code = formats.state_colour(text)
-    return f"\x1b[{formats.state_colour(text, code=True)}m{text}\x1b[0m" if code and colourful() else text
+def color_status(text: str) -> str:
+    """Return a run's status, formatted in its color."""
+    code = output_formats.status_color(text)
+    return f"\x1b[{output_formats.status_color(text, code=True)}m{text}\x1b[0m" if code and use_color() else text
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Lines of a table; the titles stand out."""
+def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return the lines of a table, with emphasized titles."""
     if not rows:
         return []
-    head, rule, *rest = formats.align(formats.Grid([plain(one) for one in titles], rows, right)).splitlines()
+    head, rule, *rest = output_formats.format_table(
+        output_formats.Grid([plain(title) for title in titles], rows, right)
+    ).splitlines()
     return [bold(head), faint(rule), *rest]
 
 
-def breadth(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """How many columns of a terminal a table takes."""
-    return max((len(line) for line in formats.align(formats.Grid(titles, rows)).splitlines()), default=0) if rows else 0
+def table_width(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of terminal columns that a table occupies."""
+    return (
+        max(
+            (len(line) for line in output_formats.format_table(output_formats.Grid(titles, rows)).splitlines()),
+            default=0,
+        )
+        if rows
+        else 0
+    )
 
 
-def pairs(facts: Iterable[tuple[str, str]]) -> list[str]:
-    """Names and what they are, below each other; a name that is empty goes on with the one before."""
-    known = [(plain(name), text) for name, text in facts]
-    wide = max((len(name) for name, _ in known), default=0)
-    return [f"{bold(name)}{' ' * (wide - len(name))}  {text}" for name, text in known]
+def format_pairs(facts: Iterable[tuple[str, str]]) -> list[str]:
+    """Format names and values in two columns. An empty name continues the previous entry."""
+    entries = [(plain(name), text) for name, text in facts]
+    name_width = max((len(name) for name, _ in entries), default=0)
+    return [f"{bold(name)}{' ' * (name_width - len(name))}  {text}" for name, text in entries]
 
 
 def _encoding() -> str:

@@ -1,4 +1,4 @@
-"""``mlw ui``: the Workbench in the browser."""
+"""``mlw ui``: open ML Workbench in the browser."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import click
 from ..errors import UsageError
 from ..paths import user_paths
 from . import render
-from .options import debugging, in_project, maybe_project
+from .options import get_project_or_none, global_options, project_option
 
 if TYPE_CHECKING:
     from ..paths import UserPaths
-    from ..ui.address import Style
-    from ..ui.server import Places
+    from ..ui.secret_address import Style
+    from ..ui.server import ServerFiles
 
 
-_PORT = "Port (default: first free port starting at 8521; random with --address path)"
+_PORT_HELP = "Port (default: first free port starting at 8521; random with --address path)"
 
 
 @click.command(epilog="Example: mlw ui --no-browser")
-@click.option("--port", type=click.IntRange(1, 65535), help=_PORT)
+@click.option("--port", type=click.IntRange(1, 65535), help=_PORT_HELP)
 @click.option("--browser/--no-browser", default=True, help="Open the browser (default), or only print the link")
 @click.option("--host", metavar="ADDRESS", help="Also accept connections from other machines; asks for a password")
 @click.option("--any-local-user", is_flag=True, help="Accept connections from other users of this machine (Linux)")
@@ -40,8 +40,8 @@ _PORT = "Port (default: first free port starting at 8521; random with --address 
     is_flag=True,
     help="Keep the address and sessions of the last server; only for machines without other users",
 )
-@in_project
-@debugging
+@project_option
+@global_options
 def ui(
     port: int | None,
     browser: bool,
@@ -56,47 +56,50 @@ def ui(
     Without --host, only this machine can connect, and only with the printed link. Ctrl-C stops the server; runs
     continue.
     """
-    from ..ui import address, running, server  # noqa: PLC0415 - other commands do without
+    from ..ui import secret_address, server, server_discovery  # noqa: PLC0415 - slow to import
 
     if host and style == "hostname":
         raise UsageError("--address hostname cannot be combined with --host", "remove one of them")
-    _expect_parts()
+    _check_packages()
     paths = user_paths()
-    files = server.places(paths)
-    here = maybe_project(folder)
-    _leave_the_project(paths)
-    style = style or address.default_style(host)
-    known = address.known_address(files.address) if host is None else None
-    if known:
-        link = running.running_link(files.running, known, style, port)
+    files = server.server_files(paths)
+    project = get_project_or_none(folder)
+    _leave_project_folder(paths)
+    style = style or secret_address.default_style(host)
+    address = secret_address.load_address(files.address) if host is None else None
+    if address:
+        link = server_discovery.running_link(files.running, address, style, port)
         if link:
             render.message("mlw ui is already running")
-            _open(files, link, browser)
+            _open_browser(files, link, browser)
             return
-    password = _password(host) if host else None
-    # In a path, the secret does not keep pages apart that another program has opened at the same port before.
-    listening = server.listen(host, port, random_port=style == "path" and not keep_address)
-    made = server.Server(listening, files, style, password, any_local_user, keep_address)
-    _open(files, made.link(), browser)  # it takes its time, too, and waits for us if it is quicker
-    from ..ui.app import make  # noqa: PLC0415 - takes a second
+    password = _prompt_password(host) if host else None
+    # Use a random port: a secret path does not isolate mlw from pages that another program served on this port.
+    sock = server.listen(host, port, random_port=style == "path" and not keep_address)
+    web_server = server.Server(sock, files, style, password, any_local_user, keep_address)
+    _open_browser(files, web_server.link(), browser)  # before the slow import; the browser waits for the server
+    from ..ui.app import create_app  # noqa: PLC0415 - takes a second to import
 
-    made.serve(make(paths, here.root if here else None, made.link))
+    web_server.serve(create_app(paths, project.root if project else None, web_server.link))
     render.message("mlw ui stopped; runs continue")
 
 
-def _leave_the_project(paths: UserPaths) -> None:
-    """Libraries start helpers with ``python -c`` and programs by their names, which are looked for in the current
-    folder: that is none of a project. A data folder that was named relative to it stays the same."""
+def _leave_project_folder(paths: UserPaths) -> None:
+    """Change to a folder outside the project.
+
+    Libraries run ``python -c`` or start programs by name. Both may search the current folder. A
+    relative MLW_HOME is made absolute first.
+    """
     if os.environ.get("MLW_HOME"):
         os.environ["MLW_HOME"] = str(paths.home)
     os.chdir(paths.home / "ui")
 
 
-def _expect_parts() -> None:
-    """Before a link is printed that leads nowhere."""
+def _check_packages() -> None:
+    """Raise if packages of the UI are missing, before a link is printed."""
     missing = [name for name in ("nicegui", "fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
-        from ..laptop.installed import install_ui  # noqa: PLC0415 - slow, and needed only then
+        from ..doctor.installation import install_ui  # noqa: PLC0415 - slow to import
 
         raise UsageError(
             f"packages for mlw ui are not installed: {', '.join(missing)}",
@@ -105,17 +108,17 @@ def _expect_parts() -> None:
         )
 
 
-def _open(files: Places, link: str, browser: bool) -> None:
-    """The link is printed in any case: a machine without a browser of its own is reached through a tunnel."""
+def _open_browser(files: ServerFiles, link: str, browser: bool) -> None:
+    """Print the link, which is needed behind a tunnel, and open the browser."""
     render.message(f"ML Workbench: {link}")
     render.message("hint: this single-use link is valid for two minutes; Ctrl-C stops the server, runs continue")
     if browser:
-        from ..ui.server import opener_file  # noqa: PLC0415 - see ui
+        from ..ui.server import opener_file  # noqa: PLC0415 - slow to import
 
         webbrowser.open(opener_file(files, link))
 
 
-def _password(host: str) -> str:
+def _prompt_password(host: str) -> str:
     render.warn(
         f"mlw ui will listen on {host}: anyone with the password can run programs as you, and traffic is not encrypted"
     )

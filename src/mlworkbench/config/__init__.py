@@ -1,1 +1,1 @@
-"""The project's files on disk, as values and back: aml_config, the project itself, its templates."""
+"""Read, validate, edit, and create project files: ``aml_config`` and project templates."""

@@ -1,6 +1,6 @@
-"""Keys of ``.compute`` files, in the groups that compute types take them from.
+"""Keys of ``.compute`` files, grouped by their use in compute types.
 
-``targets.types`` lists which type has which keys; ``config.keys.COMPUTE`` is the table of all of them.
+``targets.types`` lists the keys of each type. ``config.keys.COMPUTE`` is the table of all keys.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..remote.shared.containers import SUGGESTED_IMAGE
 from .key import Key
 
-# One key on a line or two: it is a table, and reads as one.
+# Formatted as a table: one or two lines per key.
 # fmt: off
 TYPE = Key("type", "choice", "Type of the compute target", "type", open=True, plugins="targets")
 
@@ -23,10 +23,10 @@ SSH_KEYS = (
 
 _IMAGE = (
     Key("baseDockerImage", "word", "Container image", "base_docker_image",
-        default=SUGGESTED_IMAGE, modern=("environment.docker.baseImage",)),
+        default=SUGGESTED_IMAGE, nested_paths=("environment.docker.baseImage",)),
     Key("sharedVolumes", "flag", "Accepted for compatibility, but has no effect: containers mount the run's"
         " working copy of the project and the shared folder, never the project folder itself", "shared_volumes",
-        default=False, modern=("environment.docker.sharedVolumes",)),
+        default=False, nested_paths=("environment.docker.sharedVolumes",)),
 )
 
 _SHARE = Key("nativeSharedDirectory", "text",
@@ -35,7 +35,7 @@ _SHARE = Key("nativeSharedDirectory", "text",
 
 _LIMITS = (
     Key("nvidiaDocker", "flag", "Make the machine's NVIDIA GPUs available in the container", "nvidia_docker",
-        default=False, modern=("environment.docker.gpuSupport",)),
+        default=False, nested_paths=("environment.docker.gpuSupport",)),
     Key("mounts", "texts", "Folders on the machine to mount into the container, such as /data or /data:/inside:ro;"
         " allow them with `computetarget update --allow-mount` (ML Workbench only)", "mounts"),
     Key("shmSize", "amount", "Shared memory size of the container, such as 8g; needed by PyTorch data loaders with"
@@ -55,10 +55,10 @@ _PYTHON = (
     Key("userManagedEnvironment", "flag", "true: you manage the Python packages yourself (default on local and"
         " remote); false: mlw installs the packages in CondaDependenciesFile (default on all other types)",
         "user_managed_environment",
-        modern=("environment.python.userManagedDependencies",)),
+        nested_paths=("environment.python.userManagedDependencies",)),
     Key("pythonLocation", "text", "Python interpreter that runs the script: a path, or a name to look up on PATH",
         "python_location",
-        modern=("environment.python.interpreterPath",)),
+        nested_paths=("environment.python.interpreterPath",)),
     Key("sparkSubmitLocation", "text", "Path of the spark-submit program", "spark_submit_location"),
 )
 
@@ -67,20 +67,20 @@ SPARK_KEYS = (
         "spark_master"),
     Key("yarnDeployMode", "choice", "Where YARN runs the driver: client (on the target) or cluster (inside the cluster,"
         " where mlw cannot collect metrics and outputs)", "yarn_deploy_mode",
-        default="cluster", choices=("cluster", "client"), modern=("hdi.yarnDeployMode",)),
+        default="cluster", choices=("cluster", "client"), nested_paths=("hdi.yarnDeployMode",)),
 )
 
 _OBSOLETE = (
     Key("cluster", "flag", "Obsolete (May 2017 format). cluster: true with native: true means type cluster; both false"
         " mean remotedocker",
-        instead="type: cluster"),
+        replacement="type: cluster"),
     Key("native", "flag", "Obsolete (May 2017 format). native: true with cluster: true means type cluster; both false"
         " mean remotedocker",
-        instead="type: remote"),
+        replacement="type: remote"),
 )
 # fmt: on
 
 COMMON_KEYS = (TYPE, _SHARE, *_PYTHON)
 CONTAINER_KEYS = (*_IMAGE, *_LIMITS)
-# In the order of new files and of the reference.
+# In the order used in new files and in the reference.
 ALL_KEYS = (TYPE, *SSH_KEYS, *_IMAGE, _SHARE, *_LIMITS, *_PYTHON, *SPARK_KEYS, *_OBSOLETE)

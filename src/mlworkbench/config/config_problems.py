@@ -1,14 +1,14 @@
-"""What is wrong in a file of aml_config: one value that cannot be used, and all problems of a file."""
+"""Problems in an aml_config file: invalid values, and the diagnostics collected for a file."""
 
 from __future__ import annotations
 
 from ..errors import ConfigError
 from ..model import Problem
-from .yamlfile import Node
+from .yaml_tree import Node
 
 
-class Wrong(Exception):
-    """A value that cannot be used, at a line of the file being read."""
+class InvalidValue(Exception):
+    """Error for an invalid value, with its line in the file."""
 
     def __init__(self, node: Node, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -17,18 +17,18 @@ class Wrong(Exception):
         self.hint = hint
 
 
-class Notes:
-    """The problems of one file, in the order they were found."""
+class Diagnostics:
+    """Errors and warnings for a file, in the order in which they were found."""
 
-    def __init__(self, shown: str) -> None:
-        self.shown = shown
+    def __init__(self, filename: str) -> None:
+        self.filename = filename
         self.problems: list[Problem] = []
 
     def error(self, line: int | None, message: str, hint: str | None = None) -> None:
-        self.problems.append(Problem(self.shown, line, "error", message, hint))
+        self.problems.append(Problem(self.filename, line, "error", message, hint))
 
     def warn(self, line: int | None, message: str, hint: str | None = None) -> None:
-        self.problems.append(Problem(self.shown, line, "warning", message, hint))
+        self.problems.append(Problem(self.filename, line, "warning", message, hint))
 
     def raise_first(self) -> None:
         for problem in self.problems:

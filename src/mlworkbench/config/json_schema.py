@@ -1,4 +1,4 @@
-"""What the table of keys says to editors and to people who fill in a file: JSON Schemas, files with comments."""
+"""JSON Schemas for editors, and templates of new configuration files with comments, generated from the key table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..targets.types import ComputeType
-from .keys import APRIL, COMPUTE, DEPENDENCIES, RUNCONFIG, SPARK_DEPENDENCIES, Key, applies_to, required_by
+from .keys import COMPUTE, DEPENDENCIES, NESTED_KEYS, RUNCONFIG, SPARK_DEPENDENCIES, Key, applies_to, required_by
 
 JsonDict = dict[str, Any]
 
-FOLDER = ".schemas"  # beside the files that refer to it
+FOLDER = ".schemas"  # next to the files that reference it
 COMMENT = "# yaml-language-server: $schema=" + FOLDER + "/{}.schema.json"
 
 _TABLES = {
@@ -37,8 +37,8 @@ _COORDINATE: JsonDict = {
     "required": ["group", "artifact", "version"],
 }
 
-# What each kind of value may be, as config.readers reads it. null is as good as nothing everywhere.
-_SHAPES: dict[str, JsonDict] = {
+# JSON Schema for each kind of value, consistent with config.value_readers. null always means "not set".
+_VALUE_SCHEMAS: dict[str, JsonDict] = {
     "text": {"type": ["string", "number", "null"], "pattern": rf"^{_NO_BREAK}*\S{_NO_BREAK}*$"},
     "word": {"type": ["string", "number", "null"], "pattern": r"^[^-\s]\S*$"},
     "secret": {"type": ["string", "null"], "pattern": "^AzureMlSecret="},
@@ -70,10 +70,10 @@ _SHAPES: dict[str, JsonDict] = {
 }
 
 
-def schema(kind: str) -> JsonDict:
-    """JSON Schema (draft 2020-12) of a kind of file."""
+def build_schema(kind: str) -> JsonDict:
+    """Return the JSON Schema (draft 2020-12) for a kind of file."""
     table, title = _TABLES[kind]
-    made: JsonDict = {
+    document: JsonDict = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:mlworkbench:schema:{kind}",
         "title": title,
@@ -82,72 +82,76 @@ def schema(kind: str) -> JsonDict:
         "additionalProperties": False,
     }
     for key in table:
-        made["properties"][key.name] = _value(key)
-        for old in key.was:
-            made["properties"][old] = {**_value(key), "description": f"Old name of {key.name}.", "deprecated": True}
+        document["properties"][key.name] = _value_schema(key)
+        for old in key.former_names:
+            document["properties"][old] = {
+                **_value_schema(key),
+                "description": f"Old name of {key.name}.",
+                "deprecated": True,
+            }
     if kind == "compute":
-        made["type"] = "object"
-        made["anyOf"] = [{"required": ["type"]}, {"required": ["cluster", "native"]}]
-        made["allOf"] = [_needs(key, type_) for key in table for type_ in required_by(key)]
+        document["type"] = "object"
+        document["anyOf"] = [{"required": ["type"]}, {"required": ["cluster", "native"]}]
+        document["allOf"] = [_require_for_type(key, type_) for key in table for type_ in required_by(key)]
     if kind == "runconfig":
-        for path, key in _modern():
-            _plant(made, path.split("."), _value(key))
-    return made
+        for path, key in _nested_keys():
+            _set_nested(document, path.split("."), _value_schema(key))
+    return document
 
 
-def _modern() -> list[tuple[str, Key]]:
-    """Paths of the April 2018 form with the keys that describe them."""
-    only = [(key.name, key) for key in APRIL]
-    known = {path for path, _ in only}  # script and arguments have descriptions of their own
+def _nested_keys() -> list[tuple[str, Key]]:
+    """Return the paths of the April 2018 format and the keys that describe them."""
+    pairs = [(key.name, key) for key in NESTED_KEYS]
+    paths = {path for path, _ in pairs}  # these paths have their own descriptions
     tables = (*RUNCONFIG, *COMPUTE, *SPARK_DEPENDENCIES)
-    return only + [(path, key) for key in tables for path in key.modern if path not in known]
+    return pairs + [(path, key) for key in tables for path in key.nested_paths if path not in paths]
 
 
-def _plant(parent: JsonDict, words: list[str], value: JsonDict) -> None:
-    """Puts a value at a path of nested objects."""
-    for word in words[:-1]:
+def _set_nested(parent: JsonDict, names: list[str], value: JsonDict) -> None:
+    """Set a value at a path in nested objects."""
+    for name in names[:-1]:
         section = {"type": ["object", "null"], "properties": {}, "additionalProperties": False}
-        parent = parent["properties"].setdefault(word, section)
-    parent["properties"].setdefault(words[-1], value)
+        parent = parent["properties"].setdefault(name, section)
+    parent["properties"].setdefault(names[-1], value)
 
 
-def _value(key: Key) -> JsonDict:
-    value: JsonDict = {"description": _sentence(key)}
+def _value_schema(key: Key) -> JsonDict:
+    value: JsonDict = {"description": _describe(key)}
     if key.kind == "choice" and key.open:
         value["anyOf"] = [{"enum": [*key.choices, None]}, {"type": "string"}]
     elif key.kind == "choice":
         value["enum"] = [*key.choices, None]
     else:
-        value.update(_SHAPES.get(key.kind, {}))
+        value.update(_VALUE_SCHEMAS.get(key.kind, {}))
     if key.default is not None:
         value["default"] = list(key.default) if isinstance(key.default, tuple) else key.default
-    if key.instead:
+    if key.replacement:
         value["deprecated"] = True
     return value
 
 
-def _sentence(key: Key) -> str:
+def _describe(key: Key) -> str:
     text = f"{key.doc}."
     types = applies_to(key)
     if types:
         text += f" Applies to: {', '.join(types)}."
-    if key.instead:
-        text += f" Use {key.instead} instead."
+    if key.replacement:
+        text += f" Use {key.replacement} instead."
     return text
 
 
-def _needs(key: Key, type_: str) -> JsonDict:
+def _require_for_type(key: Key, type_: str) -> JsonDict:
     is_type = {"properties": {"type": {"const": type_}}, "required": ["type"]}
     return {"if": is_type, "then": {"required": [key.name]}}
 
 
 def schema_text(kind: str) -> str:
-    """The schema as it stands in a file."""
-    return json.dumps(schema(kind), indent=2, ensure_ascii=False) + "\n"
+    """Return the schema as file content."""
+    return json.dumps(build_schema(kind), indent=2, ensure_ascii=False) + "\n"
 
 
 def write_schemas(folder: Path) -> None:
-    """Puts all schemas beside the files in ``folder``, for the first lines of those to refer to."""
+    """Write all schemas to ``folder/.schemas``, which the first lines of configuration files refer to."""
     (folder / FOLDER).mkdir(exist_ok=True)
     for kind in KINDS:
         (folder / FOLDER / f"{kind}.schema.json").write_text(schema_text(kind), encoding="utf-8", newline="\n")
@@ -155,12 +159,12 @@ def write_schemas(folder: Path) -> None:
 
 # -- files with comments ---------------------------------------------------------------------------
 
-# What needs no quotes in YAML, and what looks like that but is a truth value or nothing there.
+# Strings that need no quotes in YAML, and strings that YAML would read as a boolean or null.
 _BARE = re.compile(r"([A-Za-z]|[A-Za-z][\w./:@-]*[\w/]|\d+\.\d+\.\d+\.\d+)\Z", re.ASCII)
-_NOT_TEXT = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
+_RESERVED = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
 
-# For keys without a default; they are commented out.
-_EXAMPLES: dict[str, tuple[str, ...]] = {
+# Commented-out examples for keys without a default.
+_RUNCONFIG_EXAMPLES: dict[str, tuple[str, ...]] = {
     "ArgumentVector": ("", "  - train.py"),
     "EnvironmentVariables": ("", "  NAME: value"),
     "Gpus": (" 1",),
@@ -173,7 +177,10 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def runconfig_text(folder: Path, values: Mapping[str, str]) -> str:
-    """A new run configuration with every key and what it means; ``values`` are what differs from the defaults."""
+    """Return a new run configuration with every key and its description.
+
+    ``values`` contains the values that differ from the defaults.
+    """
     lines = []
     if os.path.isfile(folder / FOLDER / "runconfig.schema.json"):
         lines = [COMMENT.format("runconfig"), ""]
@@ -182,8 +189,8 @@ def runconfig_text(folder: Path, values: Mapping[str, str]) -> str:
             continue
         lines.append(f"# {key.doc}.")
         value = values.get(key.name, key.default)
-        if key.name in _EXAMPLES:
-            first, *more = _EXAMPLES[key.name]
+        if key.name in _RUNCONFIG_EXAMPLES:
+            first, *more = _RUNCONFIG_EXAMPLES[key.name]
             lines += [f"#{key.name}:{first}", *(f"#{line}" for line in more)]
         else:
             lines.append(f"{key.name}: {_scalar(value)}")
@@ -191,8 +198,8 @@ def runconfig_text(folder: Path, values: Mapping[str, str]) -> str:
     return "\n".join(lines[:-1]) + "\n"
 
 
-# Of a target's file, for what a machine may not need; commented out.
-_UNUSED: dict[str, tuple[str, ...]] = {
+# Commented-out examples for optional keys of compute targets.
+_COMPUTE_EXAMPLES: dict[str, tuple[str, ...]] = {
     "nativeSharedDirectory": (" ~/.azureml/share/",),
     "mounts": ("", "  - /data:/data:ro"),
     "shmSize": (" 8g",),
@@ -211,7 +218,10 @@ _UNUSED: dict[str, tuple[str, ...]] = {
 
 
 def compute_text(folder: Path, row: ComputeType, values: Mapping[str, object]) -> str:
-    """A new compute target with every key that its type knows, and what it means; those without a value as comments."""
+    """Return a new compute target with every key of its type, and the description of each key.
+
+    Keys without a value are comments.
+    """
     lines = []
     if os.path.isfile(folder / FOLDER / "compute.schema.json"):
         lines = [COMMENT.format("compute"), ""]
@@ -220,19 +230,19 @@ def compute_text(folder: Path, row: ComputeType, values: Mapping[str, object]) -
             continue
         lines += textwrap.wrap(f"{key.doc}.", 100, initial_indent="# ", subsequent_indent="# ")
         value = values.get(key.name, key.default)
-        if value is not None and (key.name in values or key.name not in _UNUSED):
+        if value is not None and (key.name in values or key.name not in _COMPUTE_EXAMPLES):
             lines.append(f"{key.name}: {_scalar(value)}")
         else:
-            first, *more = _UNUSED.get(key.name, ("",))
+            first, *more = _COMPUTE_EXAMPLES.get(key.name, ("",))
             if key.name == "userManagedEnvironment" and not row.contained:
-                first = " false"  # what is not usual there
+                first = " false"  # an example that differs from the type's default
             lines += [f"#{key.name}:{first}", *(f"#{line}" for line in more)]
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
 
 
 def _scalar(value: object) -> str:
-    """A value as YAML; JSON's texts are YAML's too, and no name can break out of them."""
-    if isinstance(value, str) and _BARE.match(value) and value.lower() not in _NOT_TEXT:
+    """Format a value as YAML. JSON strings are valid YAML, and no value can escape the quotes."""
+    if isinstance(value, str) and _BARE.match(value) and value.lower() not in _RESERVED:
         return value
     return json.dumps(value, ensure_ascii=False)

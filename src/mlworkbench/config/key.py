@@ -1,4 +1,4 @@
-"""One key of a configuration file: its type, its default, and one sentence of documentation."""
+"""Definition of a configuration key: type, default, and one sentence of documentation."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Key:
-    """One key of one kind of file. ``kind`` names the reader in ``config.readers``."""
+    """Key of a kind of file. ``kind`` selects the reader in ``config.value_readers``."""
 
     name: str
     kind: str
     doc: str
-    # Field of the value in model.py. None: a key of a plugin's compute type, whose value is in Compute.settings, or an
-    # old key, which is accepted but has no effect.
+    # Field of the value in model.py. None for keys of a plugin's compute type, which are stored in Compute.settings,
+    # and for obsolete keys, which are accepted without effect.
     field: str | None = None
     default: object = None
-    required: bool = False  # by the compute type that lists this key
+    required: bool = False  # in compute types that list this key
     choices: tuple[str, ...] = ()
-    open: bool = False  # there are other choices, too
-    plugins: str = ""  # group of ``registry`` that they come from; they may be any if it is empty
-    instead: str | None = None  # for a retired key: what to write today
-    was: tuple[str, ...] = ()  # names it had before
-    modern: tuple[str, ...] = ()  # where it stands in a run configuration of April 2018
+    open: bool = False  # values other than `choices` are also allowed
+    plugins: str = ""  # plugin group in ``registry`` that provides the other values; empty if any value is allowed
+    replacement: str | None = None  # replacement for an obsolete key
+    former_names: tuple[str, ...] = ()  # former names
+    nested_paths: tuple[str, ...] = ()  # paths in April 2018 run configurations

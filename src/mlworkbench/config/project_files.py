@@ -1,4 +1,7 @@
-"""Where a project is and which files it has, by names alone. Opens nothing and imports little: TAB waits for it."""
+"""Find a project and list its files by name.
+
+Opens no files and imports little, for fast shell completion.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,35 @@ import os
 FOLDER = "aml_config"
 COMPUTE_SUFFIX = ".compute"
 RUNCONFIG_SUFFIX = ".runconfig"
-OLD_SUFFIX = ".amb"  # of run configurations until June 2017
-GPU_PACKAGES = "conda_dependencies_gpu.yml"  # what samples call the second set of packages
+OLD_SUFFIX = ".amb"  # run configuration extension until June 2017
+GPU_PACKAGES = "conda_dependencies_gpu.yml"  # name of the second package file in samples
 
 
 def find_root(start: str) -> str | None:
-    """The folder of the project that a folder belongs to: the nearest one at or above it."""
+    """Return the root of the nearest project at or above a folder."""
     folder = os.path.realpath(start)
     while True:
-        # os.path.isdir is False for what may not be looked at; Path.is_dir raises.
+        # Without permission, os.path.isdir returns False; Path.is_dir raises.
         if os.path.isdir(os.path.join(folder, FOLDER)) or os.path.isfile(
             os.path.join(folder, ".azureml", "project.json")
         ):
             return folder
-        above = os.path.dirname(folder)
-        if above == folder:
+        parent = os.path.dirname(folder)
+        if parent == folder:
             return None
-        folder = above
+        folder = parent
 
 
-def leads_out(path: str | os.PathLike[str], root: str | os.PathLike[str]) -> bool:
-    """Whether a path of a project ends outside of it, by its own components or through a link."""
+def is_outside(path: str | os.PathLike[str], root: str | os.PathLike[str]) -> bool:
+    """Return whether a project path leads outside the project, through ``..`` or a link."""
     return not os.path.realpath(path).startswith(os.path.join(os.path.realpath(root), ""))
 
 
 def list_names(folder: str, *suffixes: str) -> list[str]:
-    """Names of the files in aml_config that end so, without their ends, sorted. May raise OSError."""
+    """Return the sorted file names in aml_config with these suffixes, without the suffix.
+
+    May raise OSError.
+    """
     try:
         files = os.listdir(folder)
     except FileNotFoundError:
@@ -42,11 +48,11 @@ def list_names(folder: str, *suffixes: str) -> list[str]:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name can be the stem of a file in aml_config and leads nowhere else."""
+    """Return whether a name is a valid file stem in aml_config and cannot refer to another folder."""
     return (
         0 < len(name) <= 200
         and name[0] not in "-."
         and name.isprintable()
-        and not any(sign in name for sign in '/\\:*?"<>|')
+        and not any(char in name for char in '/\\:*?"<>|')
         and name == name.strip()
     )

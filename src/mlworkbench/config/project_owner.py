@@ -1,6 +1,6 @@
-"""Ownership of projects: a project that another user created is refused.
+"""Check that a project belongs to a trusted user.
 
-In a shared folder such as /tmp, any user can create a project above the folders of other users.
+In a shared folder such as /tmp, any user can create a project above other users' folders.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 
 from ..errors import ConfigError
-from .place import FOLDER
+from .project_files import FOLDER
 
 
-def refuse_planted(root: str, start: str) -> None:
+def check_owner(root: str, start: str) -> None:
     """Raise ConfigError if the project in ``root``, found from ``start``, belongs to another user."""
     owner = _foreign_owner(root, start)
     if owner is not None:
@@ -22,20 +22,21 @@ def refuse_planted(root: str, start: str) -> None:
 
 
 def _foreign_owner(root: str, start: str) -> int | None:
-    """The owner of the project in ``root``, if not trusted.
+    """Return the owner of the project in ``root`` if the owner is not trusted, else None.
 
-    Trusted are the current user, root, and the owner of ``start``: working in that folder was a choice.
+    Trusted owners are the current user, root, and the owner of ``start``, because the user chose to
+    work in that folder.
     """
     if os.name != "posix":
         return None
-    while not os.path.exists(start):  # the project is above it, so a folder above it is there
+    while not os.path.exists(start):  # the project is above `start`, so a parent exists
         start = os.path.dirname(os.path.abspath(start))
     trusted = {os.geteuid(), 0, os.stat(start).st_uid}
     for name in (FOLDER, ".azureml"):
         try:
             owner = os.lstat(os.path.join(root, name)).st_uid
         except OSError:
-            continue  # a project has either of them
+            continue  # a project needs only one of the two
         if owner not in trusted:
             return owner
     return None

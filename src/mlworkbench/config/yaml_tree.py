@@ -1,7 +1,7 @@
-"""Reads a YAML or JSON file as a tree in which every value knows its place. Makes no sense of the values.
+"""Parse a YAML or JSON file into a tree of uninterpreted values with their positions.
 
-A project may come from a stranger: files that are huge, recursive, expanding, ambiguous, or that would
-construct objects are refused, with path and line.
+A project may be untrusted. Files that are huge, recursive, expanding, or ambiguous, or that would
+construct objects, are rejected with their path and line.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any, NoReturn
 import yaml
 
 from ..errors import ConfigError
-from .place import leads_out
+from .project_files import is_outside
 
 MAX_BYTES = 1 << 20
-COPY_IT = "copy the file into the project: mlw uploads only the project to the target"
+COPY_HINT = "copy the file into the project: mlw uploads only the project to the target"
 MAX_NODES = 10_000
 MAX_DEPTH = 50
 
-INVALID_YAML = "invalid-yaml"  # code of a text that is no mapping of keys to values
+INVALID_YAML = "invalid-yaml"  # error code for text that is not a mapping of keys to values
 _TAG = "tag:yaml.org,2002:"
 _TAGS = {None, "!", *(_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq"))}
 _NULLS = ("", "~", "null", "Null", "NULL")
 
-# The parser in C is some ten times quicker; where PyYAML was built without it, the slow one does.
+# The C parser is about ten times faster, but PyYAML may have been built without it.
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A value as it was written. Its style is "" for a plain one, else the first sign: ' " | >"""
+    """A scalar as written. ``style`` is "" for a plain scalar, else its first character: ' " | >"""
 
     text: str
     style: str
@@ -44,13 +44,13 @@ class Scalar:
     end: int
 
     @property
-    def null(self) -> bool:
+    def is_null(self) -> bool:
         return not self.style and self.text in _NULLS
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """A list. ``flow`` is the style in brackets."""
+    """A list. ``flow`` is true if it is written in brackets."""
 
     items: tuple[Node, ...]
     flow: bool
@@ -61,7 +61,7 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Mapping:
-    """A mapping, in the order of the file; no key comes twice."""
+    """A mapping with unique keys, in file order."""
 
     pairs: tuple[tuple[Scalar, Node], ...]
     flow: bool
@@ -74,51 +74,54 @@ Node = Scalar | Sequence | Mapping
 
 
 def load(path: Path) -> Mapping:
-    """The mapping in a file. An empty file is an empty mapping."""
-    shown = show_path(path)
-    return parse(read_bytes(path, shown), shown)
+    """Load the mapping from a file. An empty file is an empty mapping."""
+    filename = display_path(path)
+    return parse(read_bytes(path, filename), filename)
 
 
-def show_path(path: Path) -> str:
-    """A path as a person in the current folder would write it."""
+def display_path(path: Path) -> str:
+    """Return a path relative to the current folder if it is inside that folder."""
     text = str(path)
     try:
-        here = os.getcwd() + os.sep
+        current = os.getcwd() + os.sep
     except OSError:  # the current folder was deleted
         return text
-    return text[len(here) :] if text.startswith(here) else text
+    return text[len(current) :] if text.startswith(current) else text
 
 
 def require_inside(path: Path, root: Path) -> None:
-    """Raise ConfigError if a file of a project is a link to a file elsewhere: a project has no say over that one."""
-    if leads_out(path, root):
-        raise ConfigError(outside(path.name, path), COPY_IT, path=show_path(path))
+    """Raise ConfigError if a project file is a link to a file outside the project.
+
+    Otherwise, a project could make mlw use any of the user's files.
+    """
+    if is_outside(path, root):
+        raise ConfigError(outside_message(path.name, path), COPY_HINT, path=display_path(path))
 
 
-def outside(name: str, path: Path) -> str:
-    """The sentence about a file that a project names and does not contain."""
+def outside_message(name: str, path: Path) -> str:
+    """Return the message for a file that is outside the project."""
     return f"{name} is outside the project, at {os.path.realpath(path)}"
 
 
-def read_bytes(path: Path, shown: str) -> bytes:
-    # Without O_NONBLOCK a named pipe in a project would hold us for ever.
+def read_bytes(path: Path, filename: str) -> bytes:
+    # Without O_NONBLOCK, opening a named pipe in a project would block forever.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         with open(os.open(path, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError("not a regular file", "replace it with a plain text file", path=shown)
+                raise ConfigError("not a regular file", "replace it with a plain text file", path=filename)
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError("the file does not exist", path=shown) from None
+        raise ConfigError("the file does not exist", path=filename) from None
     except OSError as error:
-        raise ConfigError(f"cannot read the file: {error.strerror}", path=shown) from None
+        raise ConfigError(f"cannot read the file: {error.strerror}", path=filename) from None
     if len(data) > MAX_BYTES:
-        raise ConfigError("the file is larger than 1 MiB", "keep data in separate files", path=shown)
+        raise ConfigError("the file is larger than 1 MiB", "keep data in separate files", path=filename)
     return data
 
 
-def decode(data: bytes, shown: str) -> str:
-    """The text of a file without its byte order mark; line ends stay as they are."""
+def decode(data: bytes, filename: str) -> str:
+    """Decode a file without its byte order mark. Line endings are kept."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -126,32 +129,32 @@ def decode(data: bytes, shown: str) -> str:
         if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
             hint += "; it looks like UTF-16, as written by > in PowerShell"
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError("the file is not UTF-8 text", hint, path=shown, line=line) from None
+        raise ConfigError("the file is not UTF-8 text", hint, path=filename, line=line) from None
 
 
-def parse(data: bytes, shown: str, loader: Any = Loader) -> Mapping:
-    """The mapping in the bytes of a file that errors call ``shown``."""
-    text = decode(data, shown)
+def parse(data: bytes, filename: str, loader: Any = Loader) -> Mapping:
+    """Parse a file's bytes into a mapping. ``filename`` is the file's name in error messages."""
+    text = decode(data, filename)
     try:
-        return _Composer(loader(text), shown).document()
+        return _Composer(loader(text), filename).document()
     except yaml.MarkedYAMLError as error:
-        raise _explain(error, text, shown) from None
+        raise _to_config_error(error, text, filename) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise ConfigError("the file contains a character that YAML does not allow", path=shown, line=line) from None
+        raise ConfigError("the file contains a character that YAML does not allow", path=filename, line=line) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # The parser in Python lets the latter two through for absurd numbers in escapes and directives.
-        raise ConfigError(f"not valid YAML: {error}", path=shown, code=INVALID_YAML) from None
+        # The Python parser raises the latter two for huge numbers in escapes and directives.
+        raise ConfigError(f"not valid YAML: {error}", path=filename, code=INVALID_YAML) from None
 
 
 class _Composer:
-    """Builds the tree from the parser's events, so that limits bite before the memory is used."""
+    """Builder that creates the tree from parser events, so that limits apply before allocation."""
 
-    def __init__(self, loader: Any, shown: str) -> None:
+    def __init__(self, loader: Any, filename: str) -> None:
         self.loader = loader
-        self.shown = shown
+        self.filename = filename
         self.count = 0
-        self.anchors: dict[str, tuple[Node, int] | None] = {}  # with expanded size; None while being built
+        self.anchors: dict[str, tuple[Node, int] | None] = {}  # (node, its node count); None until complete
 
     def document(self) -> Mapping:
         events = self.loader
@@ -166,7 +169,7 @@ class _Composer:
             self.refuse("the file contains more than one YAML document", line, "remove the line ---")
         if isinstance(node, Mapping):
             return node
-        if isinstance(node, Scalar) and node.null:
+        if isinstance(node, Scalar) and node.is_null:
             return Mapping((), False, node.line, node.end, node.end)
         what, hint, code = "a list", None, None
         if isinstance(node, Scalar):
@@ -180,7 +183,7 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             return self.alias(event, line)
         before = self.count
-        self.grow(1, line)
+        self.count_nodes(1, line)
         if depth > MAX_DEPTH:
             self.refuse(f"values are nested deeper than {MAX_DEPTH} levels", line)
         if event.tag not in _TAGS:
@@ -198,16 +201,16 @@ class _Composer:
         anchor = event.anchor
         if anchor not in self.anchors:
             return self.refuse(f"undefined YAML alias *{anchor}", line)
-        known = self.anchors[anchor]
-        if known is None:
+        anchored = self.anchors[anchor]
+        if anchored is None:
             return self.refuse(f"YAML alias *{anchor} refers to itself", line)
-        self.grow(known[1], line)
-        place = {"line": line, "start": event.start_mark.index, "end": event.end_mark.index}
-        if isinstance(known[0], Scalar):
-            return replace(known[0], **place)
-        return replace(known[0], flow=True, **place)  # it stands on one line, whatever it stands for
+        self.count_nodes(anchored[1], line)
+        position = {"line": line, "start": event.start_mark.index, "end": event.end_mark.index}
+        if isinstance(anchored[0], Scalar):
+            return replace(anchored[0], **position)
+        return replace(anchored[0], flow=True, **position)  # an alias is on one line, whatever it refers to
 
-    def grow(self, nodes: int, line: int) -> None:
+    def count_nodes(self, nodes: int, line: int) -> None:
         self.count += nodes
         if self.count > MAX_NODES:
             message = f"the file contains more than {MAX_NODES:,} values, with aliases expanded"
@@ -229,7 +232,7 @@ class _Composer:
         end = self.loader.get_event().end_mark.index
         flow = bool(event.flow_style)
         line, start = event.start_mark.line + 1, event.start_mark.index
-        # The end of a block is where the next thing begins, beyond any comments: take the last value's.
+        # The parser ends a block where the next token begins, after any comments, so use the end of the last value.
         if not flow and children:
             end = max(start, children[-1].end)
         if is_list:
@@ -237,51 +240,51 @@ class _Composer:
         return Mapping(tuple(self.pairs(children)), flow, line, start, end)
 
     def pairs(self, children: list[Node]) -> Iterator[tuple[Scalar, Node]]:
-        seen: dict[str, int] = {}
+        lines: dict[str, int] = {}
         for key, value in zip(children[::2], children[1::2], strict=True):
             if not isinstance(key, Scalar):
                 self.refuse(f"a key must be a string, not {describe(key)}", key.line)
             if key.text == "<<" and not key.style:
                 self.refuse("YAML merge keys (<<) are not supported", key.line, "repeat the keys instead")
-            if key.text in seen:
+            if key.text in lines:
                 self.refuse(
-                    f"duplicate key {key.text!r}; it is first defined on line {seen[key.text]}",
+                    f"duplicate key {key.text!r}; it is first defined on line {lines[key.text]}",
                     key.line,
                     "remove one of them",
                 )
-            seen[key.text] = key.line
+            lines[key.text] = key.line
             yield key, value
 
     def refuse(self, message: str, line: int, hint: str | None = None, code: str | None = None) -> NoReturn:
-        raise ConfigError(message, hint, path=self.shown, line=line, code=code)
+        raise ConfigError(message, hint, path=self.filename, line=line, code=code)
 
 
 def describe(node: Node) -> str:
-    """A value in a message: quoted if short, else by what it is."""
+    """Describe a value for a message: the quoted value of a scalar, else the type."""
     if isinstance(node, Sequence):
         return "a list"
     if isinstance(node, Mapping):
         return "a mapping"
-    if node.null:
+    if node.is_null:
         return "nothing"
     return repr(node.text if len(node.text) <= 60 else node.text[:57] + "…")
 
 
-def plain(node: Node) -> Any:
-    """The value as lists, dicts and texts; null is None. Nothing is taken for a number."""
+def to_python(node: Node) -> Any:
+    """Convert a node to lists, dicts, and strings. Null becomes None, and numbers stay strings."""
     if isinstance(node, Scalar):
-        return None if node.null else node.text
+        return None if node.is_null else node.text
     if isinstance(node, Sequence):
-        return [plain(item) for item in node.items]
-    return {key.text: plain(value) for key, value in node.pairs}
+        return [to_python(item) for item in node.items]
+    return {key.text: to_python(value) for key, value in node.pairs}
 
 
 def _is_unicode(text: str) -> bool:
-    """False for half a surrogate pair, which an escape can smuggle in."""
-    return text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text)
+    """Return whether a string has no unpaired surrogates, which escape sequences can produce."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-# What the parser says → what helps. The parser's own words stay in the message.
+# Part of the parser's message → hint. The message itself is unchanged.
 _BACKSLASH = "double the backslash, or use single quotes"
 _HINTS = (
     ("unknown escape character", _BACKSLASH),
@@ -296,11 +299,11 @@ _HINTS = (
 )
 
 
-def _explain(error: yaml.MarkedYAMLError, text: str, shown: str) -> ConfigError:
+def _to_config_error(error: yaml.MarkedYAMLError, text: str, filename: str) -> ConfigError:
     problem = str(error.problem or error.context or "unexpected text")
     mark = error.problem_mark or error.context_mark
-    unclosed = _unclosed(error, text)
-    # For these the parser notices at the end what went wrong at the beginning.
+    unclosed = _unclosed_hint(error, text)
+    # For these errors, the parser reports the end, but the cause is at the beginning.
     if error.context_mark and (unclosed or "could not find expected ':'" in problem or "end of stream" in problem):
         mark = error.context_mark
     lines = text.splitlines() or [""]
@@ -309,11 +312,11 @@ def _explain(error: yaml.MarkedYAMLError, text: str, shown: str) -> ConfigError:
     hint = _colon_hint(written) or unclosed or next((advice for part, advice in _HINTS if part in problem), None)
     if re.match(r" *\t", written):
         hint = "indent with spaces, not tabs"
-    return ConfigError(f"not valid YAML: {problem}", hint, path=shown, line=line, code=INVALID_YAML)
+    return ConfigError(f"not valid YAML: {problem}", hint, path=filename, line=line, code=INVALID_YAML)
 
 
-def _unclosed(error: yaml.MarkedYAMLError, text: str) -> str | None:
-    """The hint for a bracket or brace that is never closed."""
+def _unclosed_hint(error: yaml.MarkedYAMLError, text: str) -> str | None:
+    """Return the hint for an unclosed bracket or brace."""
     for opening, closing in ("[]", "{}"):
         if f"',' or '{closing}'" in str(error.problem) and error.context_mark:
             rest = text[error.context_mark.index :]
@@ -323,6 +326,6 @@ def _unclosed(error: yaml.MarkedYAMLError, text: str) -> str | None:
 
 
 def _colon_hint(line: str) -> str | None:
-    """For ``nvidiaDocker:true``. The value is not repeated: it may be a password."""
-    found = re.match(r"\s*([A-Za-z][\w.-]*):[^\s/]", line)
-    return f"add a space after the colon: `{found[1]}: …`" if found else None
+    """Return the hint for ``nvidiaDocker:true``, without the value, which may be a password."""
+    match = re.match(r"\s*([A-Za-z][\w.-]*):[^\s/]", line)
+    return f"add a space after the colon: `{match[1]}: …`" if match else None

@@ -1,1 +1,1 @@
-"""This machine as mlw needs it: what is there is gathered, then judged. Nothing is changed, nobody is called."""
+"""``mlw doctor``: collect facts about this machine, then diagnose them. Changes nothing and uses no network."""

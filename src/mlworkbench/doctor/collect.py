@@ -1,4 +1,4 @@
-"""Looks at this machine: what is there, as plain values. Judges nothing, changes nothing, uses no network."""
+"""Collect facts about this machine as plain values. Changes nothing and uses no network."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from pathlib import Path
 
 from .. import version
 from ..environments.existing import locate_python
-from ..environments.pip import find_uv
+from ..environments.pip_solve import find_uv
 from ..errors import MlwError
-from ..hosts.facts import Facts
+from ..hosts.host_facts import Facts
 from ..paths import UserPaths, data_folder
-from ..remote import facts as machine
-from .asking import Question, answer, ask
-from .facts import Home, Laptop, Parts, Past, Program, Shell, Terminal, Tools
-from .installed import CORE, UI, install_ui, missing, source
-from .past import look as look_back
-from .secureshell import SshQuestions
-from .secureshell import look as look_at_ssh
+from ..remote import system_facts as machine
+from .history_check import check_history
+from .installation import CORE, UI, install_ui, missing, source
+from .laptop_facts import HistoryState, Home, Laptop, Parts, Program, Shell, Terminal, Tools
+from .program_run import ProgramRun, start_program, wait_for_result
+from .ssh_client import SshProbes, collect_ssh_facts
 
-# A name and whether it can keep anything: what `keyring` chooses here. Slow to import, so in a process of its own:
-# isolated, else modules of the current folder would be taken for ours; and told where this one finds its modules.
+# Prints the backend that `keyring` chooses, and whether it can store anything. Importing keyring is slow, so this
+# runs in a separate isolated process, which gets this process's module path but not the current folder.
 _KEYRING = (
-    "import sys; sys.path[:] = sys.argv[1:]; import keyring; one = keyring.get_keyring();"
-    " print(type(one).__module__, float(one.priority))"
+    "import sys; sys.path[:] = sys.argv[1:]; import keyring; backend = keyring.get_keyring();"
+    " print(type(backend).__module__, float(backend.priority))"
 )
-_TOLD = (
+_REPORTED_VARIABLES = (
     "CUDA_VISIBLE_DEVICES DOCKER_HOST LD_LIBRARY_PATH LD_PRELOAD MLW_DEBUG MLW_HOME MLW_RUN_ID MLW_TRACKING PYTHONHOME"
     " PYTHONPATH PYTHONWARNINGS PYTHONOPTIMIZE PYTHONNOUSERSITE VIRTUAL_ENV CONDA_PREFIX TMPDIR"
     " HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy"
@@ -40,34 +39,36 @@ _TOLD = (
     " PIP_EXTRA_INDEX_URL PIP_NO_INDEX PIP_FIND_LINKS UV_INDEX_URL UV_DEFAULT_INDEX UV_EXTRA_INDEX_URL UV_FIND_LINKS"
     " UV_OFFLINE UV_CONFIG_FILE"
 ).split()
-_FILES = (
+_FILE_VARIABLES = (
     "SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE PIP_CERT PIP_CONFIG_FILE UV_CONFIG_FILE"
 ).split()
-_ENGINES = 2.0  # seconds that docker and podman may take
+_ENGINE_TIMEOUT = 2.0  # time limit for docker and podman in seconds
 
 
-def gather(environ: Mapping[str, str], argv0: str) -> Laptop:
-    """Programs are started first and heard last, so that all of them work at the same time."""
-    ssh = SshQuestions(environ)
-    keyring = ask([sys.executable, "-I", "-c", _KEYRING, *filter(os.path.isabs, sys.path)])
+def collect_facts(environ: Mapping[str, str], argv0: str) -> Laptop:
+    """Collect all facts. Programs are started first and read last, so that they run in parallel."""
+    ssh_runs = SshProbes(environ)
+    keyring_run = start_program([sys.executable, "-I", "-c", _KEYRING, *filter(os.path.isabs, sys.path)])
     uv = _uv(environ)
-    asked = ask([uv, "--version"] if uv else None)
-    folder, trouble = _place()
-    home = _home(folder, environ, trouble)
+    uv_run = start_program([uv, "--version"] if uv else None)
+    folder, problem = _find_data_folder()
+    home = _home(folder, environ, problem)
     now = time.time()
     return Laptop(
         program=_program(environ, argv0),
-        past=None if trouble else _past(folder, home, now),
+        history=None if problem else _history(folder, home, now),
         terminal=_terminal(environ),
         login_shell=_shell(environ),
         parts=Parts(*_parts()),
-        variables={name: environ[name] for name in _TOLD if environ.get(name)},
-        absent=tuple(name for name in _FILES if environ.get(name) and not _leads(environ[name])),
-        machine=Facts.from_json(machine.gather(str(folder), _ENGINES)),
+        variables={name: environ[name] for name in _REPORTED_VARIABLES if environ.get(name)},
+        missing_files=tuple(
+            name for name in _FILE_VARIABLES if environ.get(name) and not _any_path_exists(environ[name])
+        ),
+        machine=Facts.from_json(machine.gather(str(folder), _ENGINE_TIMEOUT)),
         home=home,
-        ssh=look_at_ssh(ssh, Path(environ.get("HOME") or os.path.expanduser("~")), folder),
-        tools=_tools(environ, uv, asked),
-        keyring=_keyring(keyring),
+        ssh=collect_ssh_facts(ssh_runs, Path(environ.get("HOME") or os.path.expanduser("~")), folder),
+        tools=_tools(environ, uv, uv_run),
+        keyring=_keyring(keyring_run),
         now=now,
         built=_built(),
     )
@@ -90,7 +91,7 @@ def _program(environ: Mapping[str, str], argv0: str) -> Program:
 
 
 def _shadow(environ: Mapping[str, str], argv0: str) -> str | None:
-    """Another mlw that a shell would start."""
+    """Return the path of another mlw that a shell would start instead of this one, or None."""
     first = shutil.which("mlw", path=environ.get("PATH"))
     if first is None or not os.path.isabs(argv0) or os.path.basename(argv0) != "mlw":
         return None
@@ -98,7 +99,7 @@ def _shadow(environ: Mapping[str, str], argv0: str) -> str | None:
 
 
 def _sqlite() -> str | None:
-    import apsw  # noqa: PLC0415 - told as missing, if it is
+    import apsw  # noqa: PLC0415 - reported if it is missing
 
     return apsw.sqlite_lib_version()
 
@@ -117,7 +118,7 @@ def _parts() -> tuple[tuple[str, ...], str]:
 # -- the data folder -----------------------------------------------------------------------------------
 
 
-def _place() -> tuple[Path, str | None]:
+def _find_data_folder() -> tuple[Path, str | None]:
     try:
         folder = data_folder()
     except MlwError as error:
@@ -125,24 +126,27 @@ def _place() -> tuple[Path, str | None]:
     return folder, "MLW_HOME is the root of the file system" if folder == Path(folder.anchor) else None
 
 
-def _home(folder: Path, environ: Mapping[str, str], trouble: str | None) -> Home:
-    named = bool(environ.get("MLW_HOME"))
-    if trouble:
-        return Home(environ.get("MLW_HOME") or str(folder), named, problem=trouble)
+def _home(folder: Path, environ: Mapping[str, str], problem: str | None) -> Home:
+    is_configured = bool(environ.get("MLW_HOME"))
+    if problem:
+        return Home(environ.get("MLW_HOME") or str(folder), is_configured, problem=problem)
     try:
         facts = folder.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return Home(str(folder), named, there=False, problem=_above(folder))
+        return Home(str(folder), is_configured, exists=False, problem=_creation_problem(folder))
     except OSError as error:
-        return Home(str(folder), named, problem=error.strerror)
+        return Home(str(folder), is_configured, problem=error.strerror)
     if not stat.S_ISDIR(facts.st_mode):
-        return Home(str(folder), named, problem="it is a file, not a folder")
-    mine = os.name != "posix" or facts.st_uid == os.getuid()
-    return Home(str(folder), named, True, mine, stat.S_IMODE(facts.st_mode), _writing(folder))
+        return Home(str(folder), is_configured, problem="it is a file, not a folder")
+    is_own = os.name != "posix" or facts.st_uid == os.getuid()
+    return Home(str(folder), is_configured, True, is_own, stat.S_IMODE(facts.st_mode), _write_problem(folder))
 
 
-def _writing(folder: Path) -> str | None:
-    """Why nothing can be written there; only trying tells of full disks, quotas and mounts for reading."""
+def _write_problem(folder: Path) -> str | None:
+    """Return why a file cannot be written in the folder, or None.
+
+    Only an actual write detects full disks, quotas, and read-only mounts.
+    """
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
             file.write(b"\0" * 4096)
@@ -152,21 +156,21 @@ def _writing(folder: Path) -> str | None:
     return None
 
 
-def _above(folder: Path) -> str | None:
-    """Why a folder that is not there yet could not be made."""
-    place = next((one for one in folder.parents if one.exists()), folder)
-    if not place.is_dir():
-        return f"{place} is a file, not a folder"
-    return None if os.access(place, os.W_OK | os.X_OK) else f"it does not exist, and {place} is not writable"
+def _creation_problem(folder: Path) -> str | None:
+    """Return why a missing folder cannot be created."""
+    existing = next((parent for parent in folder.parents if parent.exists()), folder)
+    if not existing.is_dir():
+        return f"{existing} is a file, not a folder"
+    return None if os.access(existing, os.W_OK | os.X_OK) else f"it does not exist, and {existing} is not writable"
 
 
-def _past(folder: Path, home: Home, now: float) -> Past | None:
-    return look_back(UserPaths(folder).database, now) if home.there and folder.is_dir() else None
+def _history(folder: Path, home: Home, now: float) -> HistoryState | None:
+    return check_history(UserPaths(folder).database, now) if home.exists and folder.is_dir() else None
 
 
-def _leads(value: str) -> bool:
-    """Whether one of the places is there: of folders there may be several."""
-    return any(os.path.exists(one) for one in (value, *value.split(os.pathsep)))
+def _any_path_exists(value: str) -> bool:
+    """Return whether the path, or any path in a list of paths, exists."""
+    return any(os.path.exists(path) for path in (value, *value.split(os.pathsep)))
 
 
 # -- tools ---------------------------------------------------------------------------------------------
@@ -179,19 +183,19 @@ def _uv(environ: Mapping[str, str]) -> str | None:
         return None
 
 
-def _tools(environ: Mapping[str, str], uv: str | None, asked: Question | None) -> Tools:
-    said = answer(asked)
+def _tools(environ: Mapping[str, str], uv: str | None, run: ProgramRun | None) -> Tools:
+    result = wait_for_result(run)
     try:
-        script, why = locate_python(None, environ, None)[0], None
+        script, problem = locate_python(None, environ, None)[0], None
     except MlwError as error:
-        script, why = None, error.message
-    worked = said.out.partition(" ")[2].partition(" ")[0] if said.code == 0 else None
-    return Tools(uv, worked or None, not missing(("rattler",)), script, why)
+        script, problem = None, error.message
+    version_text = result.out.partition(" ")[2].partition(" ")[0] if result.code == 0 else None
+    return Tools(uv, version_text or None, not missing(("rattler",)), script, problem)
 
 
-def _keyring(asked: Question | None) -> str | None:
-    """The module of the one that would be used; None if it keeps nothing, or there is none."""
-    name, _, priority = answer(asked).out.partition(" ")
+def _keyring(run: ProgramRun | None) -> str | None:
+    """Return the module of keyring's backend, or None if there is none that stores passwords."""
+    name, _, priority = wait_for_result(run).out.partition(" ")
     try:
         usable = float(priority) > 0
     except ValueError:
@@ -199,15 +203,15 @@ def _keyring(asked: Question | None) -> str | None:
     return name if usable and not name.endswith((".fail", ".null")) else None
 
 
-# -- the person ------------------------------------------------------------------------------------------
+# -- terminal and shell ------------------------------------------------------------------------------------------
 
 
 def _terminal(environ: Mapping[str, str]) -> Terminal:
-    person = sys.stdout is not None and sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if person else None
-    coloured = person and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else None
+    has_colors = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     encoding = (getattr(sys.stdout, "encoding", None) or locale.getpreferredencoding(False)).lower()
-    return Terminal(person, width, coloured, encoding, _locale())
+    return Terminal(is_terminal, width, has_colors, encoding, _locale())
 
 
 def _locale() -> str | None:
@@ -221,19 +225,19 @@ def _locale() -> str | None:
 def _shell(environ: Mapping[str, str]) -> Shell:
     name = os.path.basename(environ.get("SHELL") or "")
     home = environ.get("HOME") or os.path.expanduser("~")
-    places = {
+    files = {
         "bash": (".bashrc", ".bash_profile", ".profile"),
         "zsh": (".zshrc",),
         "fish": (".config/fish/completions/mlw.fish", ".config/fish/config.fish"),
     }
-    if name not in places:
+    if name not in files:
         return Shell(name or None)
     base = environ.get("ZDOTDIR") or home if name == "zsh" else home
-    found = any(_speaks_of_mlw(os.path.join(base, one)) for one in places[name])
-    return Shell(name, found, f"mlw completion {name}")
+    is_set_up = any(_mentions_mlw(os.path.join(base, file)) for file in files[name])
+    return Shell(name, is_set_up, f"mlw completion {name}")
 
 
-def _speaks_of_mlw(path: str) -> bool:
+def _mentions_mlw(path: str) -> bool:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read(1_000_000)

@@ -1,4 +1,4 @@
-"""Facts about this machine → what is well, what is not, and the remedy. Pure: asks nobody anything."""
+"""Findings and remedies, derived from facts about this machine. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 from dataclasses import replace
 
 from ..hosts.replies import printable
-from ..targets.check import ERROR, OK, UNTESTED, WARNING, Finding, Size, engine_trouble
-from .access import judge_access
-from .facts import Laptop
-from .storage import judge_storage
+from ..targets.machine_check import ERROR, OK, UNTESTED, WARNING, Finding, Size, engine_error
+from .laptop_facts import Laptop
+from .ssh_rules import diagnose_access
+from .storage_rules import diagnose_storage
 
 OLDEST_PYTHON = (3, 10)
-SOUND_SQLITE = (3, 51, 3)  # older ones can damage a file that two programs write
-FUTURE = 120.0  # seconds that a file may seem to come from the future
+SAFE_SQLITE = (3, 51, 3)  # older versions can corrupt a file that two programs write to
+FUTURE = 120.0  # tolerated difference between clocks in seconds
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 _INDEXES = (
@@ -23,30 +23,34 @@ _INDEXES = (
     " UV_EXTRA_INDEX_URL UV_FIND_LINKS UV_OFFLINE UV_CONFIG_FILE"
 ).split()
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_PATHS = ("unix://", "npipe://", "fd://")  # addresses that are places on this machine: nobody logs in there
-_LONGEST = 1000  # letters of a finding
-_HIDING = ("", "-1", "none", "void", "NoDevFiles")
+_PATHS = ("unix://", "npipe://", "fd://")  # schemes of local paths, which contain no login
+_MAX_LENGTH = 1000  # maximum length of a finding
+_HIDES_ALL_GPUS = ("", "-1", "none", "void", "NoDevFiles")
 
 
-def judge(laptop: Laptop, size: Size) -> list[Finding]:
-    """All findings, what everything depends on first. ``size`` says bytes as people do.
+def diagnose(laptop: Laptop, size: Size) -> list[Finding]:
+    """Return all findings, the most fundamental ones first. ``size`` formats bytes.
 
-    Names of files and values of variables may hold anything: they are made harmless for a terminal, all at once.
+    File names and variables may contain anything, so all strings are sanitized for a terminal.
     """
-    return [_harmless(one) for one in _found(laptop, size)]
+    return [_sanitize(finding) for finding in _collect_findings(laptop, size)]
 
 
-def _harmless(one: Finding) -> Finding:
-    return replace(one, found=printable(one.found, _LONGEST), hint=printable(one.hint, _LONGEST) if one.hint else None)
+def _sanitize(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        found=printable(finding.found, _MAX_LENGTH),
+        hint=printable(finding.hint, _MAX_LENGTH) if finding.hint else None,
+    )
 
 
-def _found(laptop: Laptop, size: Size) -> list[Finding]:
+def _collect_findings(laptop: Laptop, size: Size) -> list[Finding]:
     return [
         _mlw(laptop),
         _python(laptop),
         _system(laptop),
-        *judge_storage(laptop, size),
-        *judge_access(laptop),
+        *diagnose_storage(laptop, size),
+        *diagnose_access(laptop),
         *_engines(laptop),
         _environments(laptop),
         _scripts(laptop),
@@ -63,70 +67,74 @@ def _found(laptop: Laptop, size: Size) -> list[Finding]:
 
 
 def _mlw(laptop: Laptop) -> Finding:
-    one = laptop.program
-    found = f"{one.version}, {one.source} (editable installation)" if one.source else one.version
-    if one.missing:
-        words = f"{found}; required packages are missing: {', '.join(one.missing)}"
-        return Finding("mlw", ERROR, words, "reinstall mlworkbench")
-    if one.shadow:
+    program = laptop.program
+    description = f"{program.version}, {program.source} (editable installation)" if program.source else program.version
+    if program.missing:
+        message = f"{description}; required packages are missing: {', '.join(program.missing)}"
+        return Finding("mlw", ERROR, message, "reinstall mlworkbench")
+    if program.shadow:
         hint = "remove one of the installations, or change the order of PATH"
-        return Finding("mlw", WARNING, f"{found}; another installation comes first on PATH: {one.shadow}", hint)
-    return Finding("mlw", OK, found)
+        return Finding(
+            "mlw", WARNING, f"{description}; another installation comes first on PATH: {program.shadow}", hint
+        )
+    return Finding("mlw", OK, description)
 
 
 def _python(laptop: Laptop) -> Finding:
-    one = laptop.program
-    found = f"{'.'.join(map(str, one.python))}, {one.executable}"
-    if one.python < OLDEST_PYTHON:
-        wanted = ".".join(map(str, OLDEST_PYTHON))
-        return Finding("python", ERROR, f"{found} is too old", f"install mlw with Python {wanted} or newer")
-    numbers = tuple(int(word) for word in (one.sqlite or "").split(".") if word.isdigit())
-    if one.sqlite and numbers < SOUND_SQLITE:
-        words = f"{found}; its SQLite {one.sqlite} can damage a history that several processes write"
-        return Finding("python", WARNING, words, f"{one.executable} -m pip install --upgrade apsw")
-    return Finding("python", OK, found)
+    program = laptop.program
+    description = f"{'.'.join(map(str, program.python))}, {program.executable}"
+    if program.python < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        return Finding("python", ERROR, f"{description} is too old", f"install mlw with Python {oldest} or newer")
+    numbers = tuple(int(number) for number in (program.sqlite or "").split(".") if number.isdigit())
+    if program.sqlite and numbers < SAFE_SQLITE:
+        message = f"{description}; its SQLite {program.sqlite} can damage a history that several processes write"
+        return Finding("python", WARNING, message, f"{program.executable} -m pip install --upgrade apsw")
+    return Finding("python", OK, description)
 
 
 def _system(laptop: Laptop) -> Finding:
     system = laptop.machine.os
-    words = [system.title or system.name or system.system or "unknown", system.arch, system.libc]
-    found = ", ".join(word for word in words if word)
+    parts = [system.title or system.name or system.system or "unknown", system.arch, system.libc]
+    description = ", ".join(part for part in parts if part)
     if system.system in UNTESTED:
-        return Finding("system", WARNING, found, "mlw is tested on Linux only; report problems as issues")
-    return Finding("system", OK, found)
+        return Finding("system", WARNING, description, "mlw is tested on Linux only; report problems as issues")
+    return Finding("system", OK, description)
 
 
-# -- what runs and builds ------------------------------------------------------------------------------
+# -- engines and environments ------------------------------------------------------------------------------
 
 
 def _engines(laptop: Laptop) -> list[Finding]:
-    """Only a note where there is none: only targets of type docker need one here."""
+    """Check the container engines. No engine at all is no problem, because only local docker targets need one."""
     engines = {"docker": laptop.machine.docker, "podman": laptop.machine.podman}
     findings = []
-    for name, one in engines.items():
-        if one is None:
+    for name, engine in engines.items():
+        if engine is None:
             continue
-        trouble = engine_trouble(one, gpus=False)
-        if trouble is None:
-            findings.append(Finding(name, OK, ", ".join(word for word in (one.version, one.os, one.arch) if word)))
+        problem = engine_error(engine, gpus=False)
+        if problem is None:
+            findings.append(
+                Finding(name, OK, ", ".join(part for part in (engine.version, engine.os, engine.arch) if part))
+            )
             continue
-        found = trouble.message
+        message = problem.message
         address = laptop.variables.get("DOCKER_HOST")
-        if address:  # engines name it when they cannot reach it
-            found = found.replace(address, without_login(address))
-        words = f"{trouble.hint} (only needed for targets of type docker on this machine)"
-        findings.append(Finding(name, WARNING, found, words, trouble.explain))
+        if address:  # remove the login, because engines repeat the address in errors
+            message = message.replace(address, without_login(address))
+        hint = f"{problem.hint} (only needed for targets of type docker on this machine)"
+        findings.append(Finding(name, WARNING, message, hint, problem.explain))
     return findings or [Finding("docker", OK, "not installed; only needed for targets of type docker on this machine")]
 
 
 def _environments(laptop: Laptop) -> Finding:
     tools = laptop.tools
-    lacks = [name for name, there in (("uv", tools.uv_version), ("py-rattler", tools.rattler)) if not there]
-    if lacks:
-        what = f"{tools.uv} does not start" if tools.uv and not tools.uv_version else "not installed"
-        found = f"{' and '.join(lacks)}: {what}; environments cannot be resolved"
-        hint = f"{laptop.program.executable} -m pip install {' '.join(lacks)}"
-        return Finding("environments", ERROR, found, hint)
+    missing = [name for name, available in (("uv", tools.uv_version), ("py-rattler", tools.rattler)) if not available]
+    if missing:
+        reason = f"{tools.uv} does not start" if tools.uv and not tools.uv_version else "not installed"
+        message = f"{' and '.join(missing)}: {reason}; environments cannot be resolved"
+        hint = f"{laptop.program.executable} -m pip install {' '.join(missing)}"
+        return Finding("environments", ERROR, message, hint)
     return Finding("environments", OK, f"uv {tools.uv_version} for pip packages, py-rattler for conda packages")
 
 
@@ -138,44 +146,51 @@ def _scripts(laptop: Laptop) -> Finding:
     return Finding("scripts", WARNING, tools.script_problem or "no Python on PATH", hint, "no-python")
 
 
-# -- the way out -----------------------------------------------------------------------------------------
+# -- network and clock -----------------------------------------------------------------------------------------
 
 
 def _network(laptop: Laptop) -> Finding:
-    """Settings that packages are fetched with. Values may hold passwords: of proxies the machine is told only."""
-    told = laptop.variables
-    absent = [name for name in laptop.absent if name in told]
-    if absent:
-        words = ", ".join(f"{name} ({told[name]})" for name in absent)
+    """Report settings for package downloads.
+
+    Values may contain passwords, so only the host of a proxy is shown.
+    """
+    variables = laptop.variables
+    missing_files = [name for name in laptop.missing_files if name in variables]
+    if missing_files:
+        message = ", ".join(f"{name} ({variables[name]})" for name in missing_files)
         return Finding(
-            "network", ERROR, f"set to a file that does not exist: {words}", "unset or correct it", "index-not-reached"
+            "network",
+            ERROR,
+            f"set to a file that does not exist: {message}",
+            "unset or correct it",
+            "index-not-reached",
         )
-    clash = [name for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") if _differs(told, name)]
-    if clash:
-        words = f"{clash[0]} and {clash[0].lower()} differ, and programs use one or the other"
-        return Finding("network", WARNING, words, "set both to the same value", "index-not-reached")
-    parts = [f"{name} ({_machine(told[name])})" for name in _PROXIES if name in told]
-    parts += [name for name in (*_CERTIFICATES, *_INDEXES) if name in told]
+    conflicts = [name for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") if _differs(variables, name)]
+    if conflicts:
+        message = f"{conflicts[0]} and {conflicts[0].lower()} differ, and programs use one or the other"
+        return Finding("network", WARNING, message, "set both to the same value", "index-not-reached")
+    parts = [f"{name} ({_machine(variables[name])})" for name in _PROXIES if name in variables]
+    parts += [name for name in (*_CERTIFICATES, *_INDEXES) if name in variables]
     return Finding("network", OK, f"set: {', '.join(parts)}" if parts else "no proxy or custom certificates")
 
 
-def _differs(told: dict[str, str], name: str) -> bool:
-    return name in told and name.lower() in told and told[name] != told[name.lower()]
+def _differs(variables: dict[str, str], name: str) -> bool:
+    return name in variables and name.lower() in variables and variables[name] != variables[name.lower()]
 
 
 def without_login(address: str) -> str:
-    """An address without name and password, which may hold any sign: all before the last @ goes."""
+    """Remove the user and password from an address: everything before the last ``@``."""
     if address.startswith(_PATHS):
         return address
     scheme = _SCHEME.match(address)
-    _, at, place = address.rpartition("@")
-    return scheme.group() + place if at and scheme else place
+    _, at, host = address.rpartition("@")
+    return scheme.group() + host if at and scheme else host
 
 
 def _machine(address: str) -> str:
-    """Its name alone."""
-    place = _SCHEME.sub("", without_login(address), count=1)
-    name = re.match(r"\[([^\]]*)\]|[^:/?#]*", place)
+    """Return only the host name of an address."""
+    host = _SCHEME.sub("", without_login(address), count=1)
+    name = re.match(r"\[([^\]]*)\]|[^:/?#]*", host)
     return (name and (name.group(1) or name.group())) or "?"
 
 
@@ -184,37 +199,41 @@ def _clock(laptop: Laptop) -> Finding:
     hint = "set the clock with 'sudo timedatectl set-ntp true'"
     if laptop.now < laptop.built - FUTURE:
         return Finding("clock", WARNING, f"{now} is earlier than the installation of mlw", hint)
-    written = laptop.past.written if laptop.past else None
+    written = laptop.history.written if laptop.history else None
     if written is not None and written > laptop.now + FUTURE:
         return Finding("clock", WARNING, f"{now} is earlier than the last write to the history", hint)
     return Finding("clock", OK, now)
 
 
-# -- the person ------------------------------------------------------------------------------------------
+# -- terminal, shell, and variables ----------------------------------------------------------------------
 
 
 def _terminal(laptop: Laptop) -> Finding:
-    one = laptop.terminal
-    if one.locale_problem:
-        words = f"the locale of this shell is not installed ({one.locale_problem})"
-        return Finding("terminal", WARNING, words, "export LC_ALL=C.UTF-8")
-    if not one.encoding.replace("-", "").startswith("utf8"):
-        words = f"encoding {one.encoding}: some characters are shown as escapes"
-        return Finding("terminal", WARNING, words, "export LC_ALL=C.UTF-8")
-    if not one.person:
-        return Finding("terminal", OK, f"{one.encoding}, not a terminal: plain text tables")
-    return Finding("terminal", OK, f"{one.encoding}, {one.width} columns, {'colors' if one.colours else 'no colors'}")
+    terminal = laptop.terminal
+    if terminal.locale_problem:
+        message = f"the locale of this shell is not installed ({terminal.locale_problem})"
+        return Finding("terminal", WARNING, message, "export LC_ALL=C.UTF-8")
+    if not terminal.encoding.replace("-", "").startswith("utf8"):
+        message = f"encoding {terminal.encoding}: some characters are shown as escapes"
+        return Finding("terminal", WARNING, message, "export LC_ALL=C.UTF-8")
+    if not terminal.is_terminal:
+        return Finding("terminal", OK, f"{terminal.encoding}, not a terminal: plain text tables")
+    return Finding(
+        "terminal",
+        OK,
+        f"{terminal.encoding}, {terminal.width} columns, {'colors' if terminal.has_colors else 'no colors'}",
+    )
 
 
 def _completion(laptop: Laptop) -> Finding:
-    one = laptop.login_shell
-    if one.how is None:
+    shell = laptop.login_shell
+    if shell.setup_command is None:
         return Finding(
-            "completion", OK, f"not available for {one.name or 'an unknown shell'}; only for bash, zsh, and fish"
+            "completion", OK, f"not available for {shell.name or 'an unknown shell'}; only for bash, zsh, and fish"
         )
-    if one.completes:
-        return Finding("completion", OK, f"set up for {one.name}")
-    return Finding("completion", OK, f"not set up for {one.name}; see '{one.how}'")
+    if shell.completes:
+        return Finding("completion", OK, f"set up for {shell.name}")
+    return Finding("completion", OK, f"not set up for {shell.name}; see '{shell.setup_command}'")
 
 
 def _browser(laptop: Laptop) -> Finding:
@@ -224,15 +243,15 @@ def _browser(laptop: Laptop) -> Finding:
 
 
 def _variables(laptop: Laptop) -> list[Finding]:
-    """What hides or changes things, each told by itself: there are rarely many."""
-    told, found = laptop.variables, []
-    for name, warns, words, hint in (
+    """Report environment variables that change behavior, with one finding for each."""
+    variables, findings = laptop.variables, []
+    for name, warns, message, hint in (
         ("PYTHONHOME", True, "changes where Python searches for its standard library", "unset PYTHONHOME"),
         ("PYTHONPATH", True, "overrides modules of mlw and of environments", "unset PYTHONPATH for mlw"),
         ("PYTHONWARNINGS", False, "changes which warnings Python shows", None),
         (
             "MLW_TRACKING",
-            told.get("MLW_TRACKING") == "off",
+            variables.get("MLW_TRACKING") == "off",
             "scripts started without mlw record nothing",
             "unset MLW_TRACKING",
         ),
@@ -241,19 +260,19 @@ def _variables(laptop: Laptop) -> list[Finding]:
         ("LD_LIBRARY_PATH", False, "also set for scripts; can override libraries of an environment", None),
         ("DOCKER_HOST", False, "container engine used on this machine", None),
     ):
-        if name in told:
+        if name in variables:
             state = WARNING if warns else OK
-            value = without_login(told[name]) if name == "DOCKER_HOST" else told[name]
-            found.append(Finding(name, state, f"{value}: {words}", hint if warns else None))
-    hidden = told.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and hidden.strip() in _HIDING:
-        words = f"{hidden!r} hides every GPU from scripts on this machine"
-        found.append(Finding("CUDA_VISIBLE_DEVICES", WARNING, words, "unset CUDA_VISIBLE_DEVICES", "gpu-hidden"))
-    active = told.get("VIRTUAL_ENV") or told.get("CONDA_PREFIX")
-    if active and not _is_own(active, laptop):
-        found.append(Finding("environment", OK, f"{active} is active; target local uses its Python"))
-    return found
+            value = without_login(variables[name]) if name == "DOCKER_HOST" else variables[name]
+            findings.append(Finding(name, state, f"{value}: {message}", hint if warns else None))
+    hidden = variables.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None and hidden.strip() in _HIDES_ALL_GPUS:
+        message = f"{hidden!r} hides every GPU from scripts on this machine"
+        findings.append(Finding("CUDA_VISIBLE_DEVICES", WARNING, message, "unset CUDA_VISIBLE_DEVICES", "gpu-hidden"))
+    active = variables.get("VIRTUAL_ENV") or variables.get("CONDA_PREFIX")
+    if active and not _is_mlw_environment(active, laptop):
+        findings.append(Finding("environment", OK, f"{active} is active; target local uses its Python"))
+    return findings
 
 
-def _is_own(folder: str, laptop: Laptop) -> bool:
+def _is_mlw_environment(folder: str, laptop: Laptop) -> bool:
     return os.path.dirname(os.path.dirname(laptop.program.executable)) == folder

@@ -1,4 +1,4 @@
-"""How mlw was installed, and how what is missing is added to that very installation."""
+"""How mlw was installed, and how to add missing parts to that installation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from ..remote.shared.untrusted import parse_json
+from ..remote.shared.untrusted_json import parse_json
 
 UI = ("nicegui", "fastapi", "uvicorn")
-# Import names of what mlw cannot do without.
+# Import names of required packages.
 CORE = ("apsw", "click", "jmespath", "keyring", "packaging", "platformdirs", "pynvml", "rich", "yaml")
 
 
@@ -22,39 +22,41 @@ def missing(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def source() -> tuple[Path | None, bool]:
-    """The folder that mlw was installed from, if it is still there; and whether changes in it count at once."""
-    one = _distribution()
+    """Return the installation's source folder, if it still exists, and whether it is editable."""
+    package = _distribution()
     try:
-        told = parse_json((one.read_text("direct_url.json") if one else None) or "{}")
+        origin = parse_json((package.read_text("direct_url.json") if package else None) or "{}")
     except ValueError:
         return None, False
-    parts = urlsplit(str(told.get("url") or ""))
-    place = Path(url2pathname(parts.path)) if parts.scheme == "file" else None
-    if place is None or not (place / "pyproject.toml").is_file():
+    parts = urlsplit(str(origin.get("url") or ""))
+    folder = Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+    if folder is None or not (folder / "pyproject.toml").is_file():
         return None, False
-    return place, bool((told.get("dir_info") or {}).get("editable"))
+    return folder, bool((origin.get("dir_info") or {}).get("editable"))
 
 
 def install_ui() -> str:
-    """The command that adds the parts of ``mlw ui`` to the Python that runs this."""
-    place, editable = source()
-    if place:
-        words = ["--editable", f"{place}[ui]"] if editable else [f"{place}[ui]"]
+    """Return the command that installs the packages of ``mlw ui`` for this Python interpreter."""
+    folder, editable = source()
+    if folder:
+        requirements = ["--editable", f"{folder}[ui]"] if editable else [f"{folder}[ui]"]
     else:
-        words = _extra("ui")
+        requirements = _extra("ui")
         if "pipx" in Path(sys.prefix).parts:
-            return shlex.join(["pipx", "inject", "mlworkbench", *words])
-    if find_spec("pip") is None:  # as in environments that uv makes
-        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *words])
-    return shlex.join([sys.executable, "-m", "pip", "install", *words])
+            return shlex.join(["pipx", "inject", "mlworkbench", *requirements])
+    if find_spec("pip") is None:  # as in environments created by uv
+        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *requirements])
+    return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
 
 
 def _extra(name: str) -> list[str]:
-    """What the extra names; by itself, because mlw may not be on any index."""
-    one = _distribution()
-    found = [line.partition(";") for line in (one.requires if one else None) or ()]
-    words = [line.strip().replace(" ", "") for line, _, when in found if f'extra == "{name}"' in when.replace("'", '"')]
-    return words or [f"mlworkbench[{name}]"]
+    """Return the extra's packages individually, because mlw itself may not be on any index."""
+    package = _distribution()
+    lines = [line.partition(";") for line in (package.requires if package else None) or ()]
+    requirements = [
+        line.strip().replace(" ", "") for line, _, marker in lines if f'extra == "{name}"' in marker.replace("'", '"')
+    ]
+    return requirements or [f"mlworkbench[{name}]"]
 
 
 def _distribution() -> Distribution | None:

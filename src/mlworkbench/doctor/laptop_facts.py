@@ -1,109 +1,109 @@
-"""What was found on this machine, as values. None is what nobody could tell."""
+"""Facts about this machine as values. None means unknown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..hosts.facts import Facts
+from ..hosts.host_facts import Facts
 
 
 @dataclass(frozen=True)
 class Program:
-    """mlw itself, and the Python that it runs in."""
+    """mlw itself and its Python interpreter."""
 
     version: str
     python: tuple[int, ...]
     executable: str
-    source: str | None = None  # the folder that an editable installation leads to
-    shadow: str | None = None  # another mlw, which PATH has first
-    missing: tuple[str, ...] = ()  # packages that it needs
+    source: str | None = None  # source folder of an editable installation
+    shadow: str | None = None  # another mlw that precedes this one in PATH
+    missing: tuple[str, ...] = ()  # missing packages
     sqlite: str | None = None
 
 
 @dataclass(frozen=True)
 class Home:
-    """The data folder. ``problem``: what the system said when a file was made in it."""
+    """The data folder. ``problem`` is the system's error from creating a file in it."""
 
     folder: str
-    named: bool = False  # by MLW_HOME
-    there: bool = True
-    mine: bool = True
+    is_configured: bool = False  # set by MLW_HOME
+    exists: bool = True
+    is_own: bool = True
     mode: int = 0o700
     problem: str | None = None
 
 
 @dataclass(frozen=True)
-class Past:
-    """The run history. ``damage`` is what SQLite found; ``problem`` why it could not be asked."""
+class HistoryState:
+    """The run history. ``damage`` is SQLite's finding; ``problem`` is why it could not be read."""
 
     path: str
-    there: bool = True
+    exists: bool = True
     size: int = 0
     runs: int | None = None
     unfinished: int | None = None
-    stranded: int = 0  # submits that were begun and never finished
+    interrupted: int = 0  # interrupted submissions
     version: int | None = None
-    known: int = 0  # the version that this mlw writes
+    supported_version: int = 0  # version that this mlw writes
     damage: str | None = None
     busy: bool = False
-    whole: bool = True  # all pages were looked at
+    is_fully_checked: bool = True  # all pages were checked
     problem: str | None = None
-    aside: tuple[str, ...] = ()  # damaged files that were kept
+    set_aside: tuple[str, ...] = ()  # damaged files that were set aside
     written: float | None = None
 
 
 @dataclass(frozen=True)
 class Ssh:
-    """The OpenSSH client and what it will use. Modes are of files that are there."""
+    """The OpenSSH client and its files."""
 
     program: str | None = None
     keygen: str | None = None
     version: str | None = None
     multiplexes: bool = True
-    sockets: str | None = None  # why connections cannot be kept
-    config: str | None = None  # what ssh says of its own files, if it does not like them
-    agent: str = ""  # "", "none", "empty", "dead"; else how many keys it has
-    loose: tuple[str, ...] = ()  # files and folders of ~/.ssh that others may write
-    shown: tuple[str, ...] = ()  # private keys that others may read
+    sockets: str | None = None  # why connections cannot be kept open
+    config: str | None = None  # ssh's error about its configuration
+    agent: str = ""  # "", "none", "empty", or "dead"; else the number of keys
+    writable_by_others: tuple[str, ...] = ()  # files and folders in ~/.ssh that other users can write to
+    readable_by_others: tuple[str, ...] = ()  # private keys that other users can read
     unreadable: tuple[str, ...] = ()
-    attached: int = 0  # machines that need it
-    passwords: int = 0  # those whose password is in the keyring
+    attached: int = 0  # number of attached machines
+    passwords: int = 0  # number of attached machines with a password in the keyring
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What makes environments."""
+    """Tools that build environments."""
 
     uv: str | None = None
     uv_version: str | None = None
     rattler: bool = True
-    script: str | None = None  # the Python that runs scripts on target local
+    script: str | None = None  # Python that runs scripts on target `local`
     script_problem: str | None = None
 
 
 @dataclass(frozen=True)
 class Terminal:
-    """Where results go."""
+    """The terminal and its output encoding."""
 
-    person: bool = False
+    is_terminal: bool = False
     width: int | None = None
-    colours: bool = False
+    has_colors: bool = False
     encoding: str = "utf-8"
     locale_problem: str | None = None
 
 
 @dataclass(frozen=True)
 class Shell:
-    """The login shell, and whether TAB completes words of mlw in it."""
+    """The login shell, and whether it completes mlw commands."""
 
     name: str | None = None
     completes: bool = False
-    how: str | None = None
+    setup_command: str | None = None
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What can be installed beside the core."""
+    """Optional parts of mlw."""
 
     ui_missing: tuple[str, ...] = ()
     install: str = ""
@@ -111,12 +111,12 @@ class Parts:
 
 @dataclass(frozen=True)
 class Laptop:
-    """All of it."""
+    """All facts about this machine."""
 
     program: Program
     machine: Facts
     home: Home
-    past: Past | None
+    history: HistoryState | None
     ssh: Ssh
     keyring: str | None
     tools: Tools
@@ -124,6 +124,6 @@ class Laptop:
     login_shell: Shell
     parts: Parts
     now: float
-    built: float  # when this mlw was installed: no clock can be before
+    built: float  # installation time; a clock that shows an earlier time is wrong
     variables: dict[str, str] = field(default_factory=dict)
-    absent: tuple[str, ...] = ()  # variables that name a file which is not there
+    missing_files: tuple[str, ...] = ()  # names of variables that refer to missing files

@@ -1,4 +1,4 @@
-"""Programs that are asked side by side, each for a moment only."""
+"""Run programs in parallel, each with a short time limit."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-PATIENCE = 3.0
-_LONGEST = 100_000
+TIME_LIMIT = 3.0
+_MAX_LENGTH = 100_000
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a program said; ``code`` is None if it did not end in time, or could not be started."""
+class ProgramResult:
+    """The result of a program. ``code`` is None if it timed out or could not be started."""
 
     code: int | None
     out: str = ""
     err: str = ""
 
 
-class Question:
-    """A program that was started; it works while others are.
+class ProgramRun:
+    """A running program; several can run in parallel.
 
-    Not in the current folder, which may be a stranger's project: what lies there must not be taken for a part of it.
+    The program does not start in the current folder, where it could load files of an untrusted project.
     """
 
-    def __init__(self, *words: str, environ: dict[str, str] | None = None) -> None:
-        self._until = time.monotonic() + PATIENCE
+    def __init__(self, *command: str, environ: dict[str, str] | None = None) -> None:
+        self._deadline = time.monotonic() + TIME_LIMIT
         try:
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-                words,
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=environ,
                 cwd=os.sep,
-                start_new_session=True,  # so that all that it starts can be ended with it
+                start_new_session=True,  # so that its child processes can be killed, too
             )
         except OSError:
             self._process = None
 
-    def answer(self) -> Answer:
+    def result(self) -> ProgramResult:
         if self._process is None:
-            return Answer(None)
+            return ProgramResult(None)
         try:
-            out, err = self._process.communicate(timeout=max(0.1, self._until - time.monotonic()))
+            out, err = self._process.communicate(timeout=max(0.1, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             _end(self._process)
-            return Answer(None)
-        return Answer(self._process.returncode, _text(out), _text(err))
+            return ProgramResult(None)
+        return ProgramResult(self._process.returncode, _text(out), _text(err))
 
 
-def ask(words: Sequence[str] | None, environ: dict[str, str] | None = None) -> Question | None:
-    """Nothing is asked where there is no such program."""
-    return Question(*words, environ=environ) if words else None
+def start_program(command: Sequence[str] | None, environ: dict[str, str] | None = None) -> ProgramRun | None:
+    """Start the program if ``command`` is given."""
+    return ProgramRun(*command, environ=environ) if command else None
 
 
-def answer(question: Question | None) -> Answer:
-    return question.answer() if question else Answer(None)
+def wait_for_result(run: ProgramRun | None) -> ProgramResult:
+    return run.result() if run else ProgramResult(None)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """What it says is not waited for: a child of it that went away may hold the other end of the pipe for ever."""
+    """Kill the process without reading its output: a detached child may keep the pipe open forever."""
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -74,8 +74,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         if pipe:
             pipe.close()
     with suppress(subprocess.TimeoutExpired):
-        process.wait(1)  # one that hangs in the kernel does not end even so
+        process.wait(1)  # may time out: the process may be blocked in the kernel
 
 
 def _text(data: bytes) -> str:
-    return data[:_LONGEST].decode(errors="replace").strip()
+    return data[:_MAX_LENGTH].decode(errors="replace").strip()

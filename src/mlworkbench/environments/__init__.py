@@ -1,1 +1,1 @@
-"""Which Python runs the script."""
+"""Choose, resolve, and describe the Python environment of a run."""

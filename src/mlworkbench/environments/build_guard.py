@@ -1,11 +1,12 @@
-"""A Python for uv that runs no code of packages: uv resolves with it, and cannot build with it.
+"""A Python interpreter for uv that cannot build packages, so that resolving never runs package code.
 
-uv reads the metadata of a source package as data where they are static, and runs its build script where they are not.
-Its own ``--no-build`` does more than forbid that: versions without a wheel are skipped silently, and an older one is
-chosen. So uv is not told to build nothing; it gets an interpreter with which no build can start. The interpreter is
-a script that answers uv's question about itself and refuses everything else. In its answer every path of the real
-Python is replaced by one below a regular file: there is nothing that uv could execute, and a build ends at its first
-step, before its requirements are fetched. That this holds is tried out once for each uv, with a package of our own.
+uv reads the static metadata of source packages as data. If the metadata is not static, uv runs the
+build script. The option ``--no-build`` is not an alternative: it silently skips versions without a
+wheel and selects an older version. Therefore uv gets an interpreter that cannot start a build: a
+script that answers uv's query about the interpreter and rejects everything else. Its answer
+replaces every path of the real Python with a path below a regular file, so there is nothing to
+execute. A build fails at its first step, before its requirements are downloaded. mlw verifies this
+once for each uv binary with a test package.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from pathlib import Path
 
 from ..errors import SolveError
 
-NOTHING = "mlwrunsnobuild"  # the regular file; uv names it when a build was about to start
-_FORGE = """\
+GUARD_FILE = "mlwrunsnobuild"  # the regular file in these paths; uv prints the name when it tries to build
+_FAKE_PATHS_SCRIPT = """\
 import json, os, subprocess, sys
 
 own, nothing, *question = sys.argv[1:]
@@ -46,7 +47,7 @@ if not {"sys_executable", "sys_base_executable", "sys_base_prefix", "virtualenv"
 facts["virtualenv"] = {name: os.path.join(nothing, name) for name in facts["virtualenv"]}
 print(json.dumps(forge("", facts)))
 """
-# uv starts its query with -I, and the programs of builds without; those are also in other folders.
+# uv runs its query with -I. Build programs run without -I and from other folders.
 _SCRIPT = """\
 #!/bin/sh
 [ "$0" = {own} ] && [ "$1" = -I ] || {{ echo "mlw runs no build scripts" >&2; exit 1; }}
@@ -58,55 +59,57 @@ _PROJECT = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-pa
 Run = Callable[[Sequence[str], Mapping[str, str], Path], "subprocess.CompletedProcess[str]"]
 
 
-def guard_words(uv: str, run: Run, environ: Mapping[str, str], cache: Path) -> list[str]:
-    """Options of uv with which it cannot build; raises SolveError if this uv builds all the same."""
+def guard_options(uv: str, run: Run, environ: Mapping[str, str], cache: Path) -> list[str]:
+    """Return options that prevent uv from building; raise SolveError if this uv builds anyway."""
     if os.name == "nt":
-        # A script cannot be an interpreter there. Versions without a wheel are then not found at all.
+        # On Windows, a script cannot serve as an interpreter, so versions without a wheel are not found at all.
         return ["--only-binary", ":all:", "--python", sys.executable]
-    python = _make(cache / "uv-guard")
-    about = os.stat(uv)
-    checked = python.parent / hashlib.sha256(f"{uv} {about.st_size} {about.st_mtime_ns}".encode()).hexdigest()[:32]
-    if not checked.exists():
-        _try_out(python, run, environ)
-        checked.touch()
+    python = _write_interpreter(cache / "uv-guard")
+    status = os.stat(uv)
+    marker = python.parent / hashlib.sha256(f"{uv} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:32]
+    if not marker.exists():
+        _verify_guard(python, run, environ)
+        marker.touch()
     return ["--python", str(python)]
 
 
-def was_stopped(said: str) -> bool:
-    """Whether uv failed because a build was about to start. It breaks its lines anywhere."""
-    return NOTHING in "".join(said.split())
+def was_build_blocked(stderr: str) -> bool:
+    """Return whether uv failed because it tried to start a build. uv may wrap its output anywhere."""
+    return GUARD_FILE in "".join(stderr.split())
 
 
-def _make(folder: Path) -> Path:
-    """The interpreter, always at the same path: uv caches the facts of an interpreter by its path."""
-    key = hashlib.sha256(f"{sys.executable} {sys.version} {folder} {_SCRIPT} {_FORGE}".encode()).hexdigest()[:32]
-    own = folder / key
+def _write_interpreter(folder: Path) -> Path:
+    """Write the interpreter, always to the same path, because uv caches interpreter facts by path."""
+    key = hashlib.sha256(
+        f"{sys.executable} {sys.version} {folder} {_SCRIPT} {_FAKE_PATHS_SCRIPT}".encode()
+    ).hexdigest()[:32]
+    location = folder / key
     script = _SCRIPT.format(
-        own=shlex.quote(str(own / "python")),
+        own=shlex.quote(str(location / "python")),
         python=shlex.quote(sys.executable),
-        forge=shlex.quote(str(own / "forge.py")),
-        nothing=shlex.quote(str(own / NOTHING)),
+        forge=shlex.quote(str(location / "forge.py")),
+        nothing=shlex.quote(str(location / GUARD_FILE)),
     )
-    for name, text in ((NOTHING, ""), ("forge.py", _FORGE), ("python", script)):
-        _write(own / name, text)
-    return own / "python"
+    for name, text in ((GUARD_FILE, ""), ("forge.py", _FAKE_PATHS_SCRIPT), ("python", script)):
+        _write(location / name, text)
+    return location / "python"
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: another mlw may do the same."""
+    """Write a file atomically, because another mlw process may be writing it, too."""
     try:
         if path.read_text(encoding="utf-8") == text:
             return
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
-    with open(part, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o700)) as file:
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+    with open(temporary, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o700)) as file:
         file.write(text)
-    os.replace(part, path)
+    os.replace(temporary, path)
 
 
-def _try_out(python: Path, run: Run, environ: Mapping[str, str]) -> None:
-    """Let uv resolve a package of ours whose build leaves a mark."""
+def _verify_guard(python: Path, run: Run, environ: Mapping[str, str]) -> None:
+    """Check uv with a test package whose build creates a marker file; raise SolveError if uv builds it."""
     with tempfile.TemporaryDirectory(prefix="mlw-guard-") as name:
         folder = Path(name)
         mark = folder / "built"
@@ -114,10 +117,10 @@ def _try_out(python: Path, run: Run, environ: Mapping[str, str]) -> None:
             archive.writestr(zipfile.ZipInfo("trial-1.0/pyproject.toml"), _PROJECT)
             archive.writestr(zipfile.ZipInfo("trial-1.0/backend.py"), _BACKEND.format(mark=str(mark)))
         (folder / "trial.in").write_text("./trial-1.0.zip\n")
-        words = ["pip", "compile", "trial.in", "--quiet", "--no-config", "--no-index", "--offline"]
-        done = run([*words, "--cache-dir", str(folder / "cache"), "--python", str(python)], environ, folder)
-        if mark.exists() or not was_stopped(done.stderr):
+        arguments = ["pip", "compile", "trial.in", "--quiet", "--no-config", "--no-index", "--offline"]
+        result = run([*arguments, "--cache-dir", str(folder / "cache"), "--python", str(python)], environ, folder)
+        if mark.exists() or not was_build_blocked(result.stderr):
             raise SolveError(
-                f"cannot stop uv from running build scripts: {done.stderr.strip()[-300:] or 'it ran one'}",
+                f"cannot stop uv from running build scripts: {result.stderr.strip()[-300:] or 'it ran one'}",
                 "install another version of uv in the environment of mlw",
             )

@@ -1,4 +1,4 @@
-"""Conda packages by py-rattler: from what the project asks for and a platform to exact builds."""
+"""Resolve conda packages with py-rattler: from requirements and a platform to exact builds."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
-from ..remote.shared.network_errors import why_not_reached
-from .channels import hosts_with_password, mask, without_secret
+from ..remote.shared.network_errors import find_network_error
+from .channels import hosts_with_password, mask, strip_secret
 from .platforms import Platform
-from .words import shorten
+from .solver_messages import shorten
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 HINT = "change the versions in {file}, or add the channel that has them under `channels:`"
-# Under one name at conda and under another at PyPI; the rest are called the same there.
+# Packages whose conda and PyPI names differ. All other packages have the same name in both.
 _PYPI_NAMES = {
     "pytorch": "torch",
     "pytorch-cpu": "torch",
@@ -42,51 +42,54 @@ _PYPI_NAMES = {
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What to look for, and where."""
+class CondaRequest:
+    """The conda packages to resolve, the channels, and the platform."""
 
     specs: Sequence[str]
     channels: Sequence[str]
     platform: Platform
     file: str = "the project"
-    root: Path = field(default_factory=Path)  # channels may be folders of the project
+    root: Path = field(default_factory=Path)  # base of channels that are relative folders
 
 
-def solve_conda(asked: Asked, cache: Path) -> list[JsonDict]:
-    """The packages, as entries of a lock; an interpreter first, then by name."""
+def solve_conda(request: CondaRequest, cache: Path) -> list[JsonDict]:
+    """Resolve the packages and return lock entries: Python first, then sorted by name."""
     rattler = load_rattler()
     try:
-        records = wait(_solve(asked, cache))
+        records = run_async(_solve(request, cache))
     except rattler.exceptions.SolverError as error:
         raise SolveError(
-            f"cannot resolve the conda packages of {asked.file}:\n{shorten(mask(str(error)))}",
-            HINT.format(file=asked.file),
+            f"cannot resolve the conda packages of {request.file}:\n{shorten(mask(str(error)))}",
+            HINT.format(file=request.file),
             more="cannot-be-solved",
         ) from None
     except (rattler.exceptions.InvalidMatchSpecError, rattler.exceptions.InvalidChannelError) as error:
-        raise ConfigError(mask(str(error)), path=asked.file) from None
+        raise ConfigError(mask(str(error)), path=request.file) from None
     except (rattler.exceptions.GatewayError, rattler.exceptions.FetchRepoDataError, OSError) as error:
-        raise _unread(asked, mask(str(error))) from None
-    closed = hosts_with_password(asked.channels)
-    found = [entry(one) for one in records]
-    for one in found:
-        if urlsplit(one.get("url", "")).netloc in closed:
-            one["private"] = True
-    return sorted(found, key=lambda one: (one["name"] != "python", one["name"]))
+        raise _channel_error(request, mask(str(error))) from None
+    closed = hosts_with_password(request.channels)
+    entries = [lock_entry(item) for item in records]
+    for item in entries:
+        if urlsplit(item.get("url", "")).netloc in closed:
+            item["private"] = True
+    return sorted(entries, key=lambda item: (item["name"] != "python", item["name"]))
 
 
-def _unread(asked: Asked, said: str) -> SolveError:
-    """A channel that does not answer may do so tomorrow; one that is not there is misspelt."""
-    names = ", ".join(without_secret(one)[0] for one in asked.channels)
-    text = f"cannot read the conda channels ({names}):\n{shorten(said)}"
-    if why_not_reached(said):
-        hint = f"check the internet connection, or add a reachable mirror under `channels:` in {asked.file}"
+def _channel_error(request: CondaRequest, message: str) -> SolveError:
+    """Return NotFetched if a channel is unreachable, perhaps temporarily.
+
+    Otherwise, return SolveError, because the channel name is probably wrong.
+    """
+    names = ", ".join(strip_secret(channel)[0] for channel in request.channels)
+    text = f"cannot read the conda channels ({names}):\n{shorten(message)}"
+    if find_network_error(message):
+        hint = f"check the internet connection, or add a reachable mirror under `channels:` in {request.file}"
         return NotFetched(text, hint, more="index-not-reached")
-    return SolveError(text, f"check the names under `channels:` in {asked.file}", more="index-not-reached")
+    return SolveError(text, f"check the names under `channels:` in {request.file}", more="index-not-reached")
 
 
 def load_rattler() -> Any:
-    """py-rattler with its exceptions; loads tens of megabytes, so only when it is needed."""
+    """Import py-rattler and its exceptions on demand, because it loads tens of megabytes."""
     try:
         import rattler  # noqa: PLC0415
         import rattler.exceptions  # noqa: PLC0415
@@ -98,71 +101,71 @@ def load_rattler() -> Any:
     return rattler
 
 
-def wait(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Run it to its end; on a thread of its own if the caller has an event loop already, as pages do."""
+def run_async(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine, in a separate thread if the caller already has an event loop, as the UI does."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        return asyncio.run(coroutine)
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
+        return pool.submit(asyncio.run, coroutine).result()
 
 
-async def _solve(asked: Asked, cache: Path) -> list[RepoDataRecord]:
+async def _solve(request: CondaRequest, cache: Path) -> list[RepoDataRecord]:
     rattler = load_rattler()
-    alias = rattler.ChannelConfig(root_dir=str(asked.root.resolve()))
-    given = [
+    config = rattler.ChannelConfig(root_dir=str(request.root.resolve()))
+    virtual_packages = [
         rattler.GenericVirtualPackage(rattler.PackageName(name), rattler.Version(version), _build(rattler, build))
-        for name, version, build in asked.platform.virtual_packages()
+        for name, version, build in request.platform.virtual_packages()
     ]
-    found = await rattler.solve(
-        sources=[rattler.Channel(name, alias) for name in asked.channels],
-        specs=[rattler.MatchSpec(one) for one in asked.specs],
+    records = await rattler.solve(
+        sources=[rattler.Channel(name, config) for name in request.channels],
+        specs=[rattler.MatchSpec(spec) for spec in request.specs],
         gateway=rattler.Gateway(cache_dir=cache / "repodata"),
-        platforms=[asked.platform.subdir, "noarch"],
-        virtual_packages=given,
+        platforms=[request.platform.subdir, "noarch"],
+        virtual_packages=virtual_packages,
     )
-    return list(found)
+    return list(records)
 
 
 def _build(rattler: Any, text: str) -> Any:
     return rattler.BuildString(text) if hasattr(rattler, "BuildString") else text
 
 
-def entry(record: RepoDataRecord) -> JsonDict:
-    """A package as the lock has it: what identifies it, and what an installer must know before it has it."""
-    known = json.loads(record.to_json())
-    url, private = without_secret(str(record.url))
-    made: JsonDict = {
-        "name": known["name"],
-        "version": known["version"],
-        "build": known["build"],
+def lock_entry(record: RepoDataRecord) -> JsonDict:
+    """Return the lock entry for a package: its identity and what an installer needs to download it."""
+    data = json.loads(record.to_json())
+    url, private = strip_secret(str(record.url))
+    entry: JsonDict = {
+        "name": data["name"],
+        "version": data["version"],
+        "build": data["build"],
         "url": url,
-        "sha256": known.get("sha256"),
-        "size": known.get("size"),
-        "build_number": known.get("build_number", 0),
-        "subdir": known["subdir"],
-        "depends": known.get("depends", []),
+        "sha256": data.get("sha256"),
+        "size": data.get("size"),
+        "build_number": data.get("build_number", 0),
+        "subdir": data["subdir"],
+        "depends": data.get("depends", []),
     }
     for name in ("md5", "noarch", "python_site_packages_path"):
-        if known.get(name):
-            made[name] = known[name]
+        if data.get(name):
+            entry[name] = data[name]
     if private:
-        made["private"] = True
-    if url.startswith("file:"):  # a channel on this machine: it has to be sent along
-        made["file"] = url.rsplit("/", 1)[1]
-        made["here"] = made.pop("url")
-    if not made["sha256"] and not made.get("md5"):
-        raise SolveError(f"the channel has no checksum for {known['name']} {known['version']}", "use another channel")
-    return made
+        entry["private"] = True
+    if url.startswith("file:"):  # a local channel: mlw uploads the package
+        entry["file"] = url.rsplit("/", 1)[1]
+        entry["here"] = entry.pop("url")
+    if not entry["sha256"] and not entry.get("md5"):
+        raise SolveError(f"the channel has no checksum for {data['name']} {data['version']}", "use another channel")
+    return entry
 
 
-def provided(packages: Iterable[JsonDict]) -> dict[str, str]:
-    """What pip will find installed already: name at PyPI → version."""
-    found: dict[str, str] = {}
-    for one in packages:
-        needs = {str(depend).split()[0] for depend in one["depends"]}
-        if one.get("noarch") == "python" or needs & {"python", "python_abi"}:
-            name = str(one["name"])
-            found[_PYPI_NAMES.get(name, name)] = str(one["version"])
-    return found
+def installed_for_pip(packages: Iterable[JsonDict]) -> dict[str, str]:
+    """Return the packages that pip will find already installed, as PyPI name → version."""
+    versions: dict[str, str] = {}
+    for package in packages:
+        names = {str(dependency).split()[0] for dependency in package["depends"]}
+        if package.get("noarch") == "python" or names & {"python", "python_abi"}:
+            name = str(package["name"])
+            versions[_PYPI_NAMES.get(name, name)] = str(package["version"])
+    return versions

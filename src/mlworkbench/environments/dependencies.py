@@ -1,7 +1,7 @@
-"""What must be importable: one value, whatever file says it, in which every entry knows its line.
+"""The dependencies of a project, independent of the file format. Every entry includes its line number.
 
-Nothing is fetched here and nothing of the project is run. ``reading.py`` makes it of conda's and pip's files,
-``lockfiles.py`` of uv's and pixi's.
+This module does not fetch anything or run any project code. ``dependency_parser`` reads conda and
+pip files; ``lock_readers`` reads uv and pixi files.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-USUAL_FILE = "conda_dependencies.yml"  # without it, nothing is asked for
+DEFAULT_FILE = "conda_dependencies.yml"  # if it does not exist, there are no dependencies
 CONDA, REQUIREMENTS, PYPROJECT, UV_LOCK, PIXI_LOCK = "conda", "requirements", "pyproject", "uv.lock", "pixi.lock"
-# The Python where nothing is asked for: what the wheels of all the big frameworks exist for.
+# The Python version to use if none is specified. All major frameworks have wheels for it.
 DEFAULT_PYTHON = "3.12"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One entry as it was written, without its comment, and where. ``file`` is as messages show it, and opens."""
+    """An entry as written, without its comment, and its position.
+
+    ``file`` is a path that can be both displayed and opened.
+    """
 
     text: str
     file: str
@@ -26,70 +29,70 @@ class Line:
 
 @dataclass(frozen=True)
 class Requirement(Line):
-    """A package of conda: ``channel::name version build``."""
+    """A conda package: ``channel::name version build``."""
 
-    name: str = ""  # lower case
+    name: str = ""  # lowercase
     channel: str | None = None
-    version: str = ""  # as written: "=3.5.2", ">=3.6,<4", "3.6.*=h1", or nothing
+    version: str = ""  # as written: "=3.5.2", ">=3.6,<4", "3.6.*=h1", or empty
 
 
 @dataclass(frozen=True)
 class PipLine(Line):
-    """A package of pip: by name, by address, or as a file of the project."""
+    """A pip package, given by name, by URL, or as a project file."""
 
-    name: str | None = None  # normalised, tensorflow-gpu; None: only the address is known
+    name: str | None = None  # normalized, such as tensorflow-gpu; None if only the URL is known
     extras: tuple[str, ...] = ()
-    specifier: str = ""  # "==1.4.0", ">=1,<2", or nothing
+    specifier: str = ""  # "==1.4.0", ">=1,<2", or empty
     marker: str | None = None
     url: str | None = None
-    path: str | None = None  # a file that travels, relative to the project, with /
+    path: str | None = None  # file to upload: POSIX path relative to the project
     hashes: tuple[str, ...] = ()  # sha256:…
 
     @property
     def wheel(self) -> str | None:
-        """File name of the wheel, if it is one."""
-        place = unquote(urlsplit(self.url).path) if self.url else self.path or ""
-        return place.rsplit("/", 1)[-1] if place.lower().endswith(".whl") else None
+        """Return the file name if the package is a wheel."""
+        path = unquote(urlsplit(self.url).path) if self.url else self.path or ""
+        return path.rsplit("/", 1)[-1] if path.lower().endswith(".whl") else None
 
 
 @dataclass(frozen=True)
 class Option(Line):
-    """An option of pip: ``--index-url``, ``--extra-index-url``, ``--find-links``, ``--no-index``, ``--pre`` …"""
+    """A pip option: ``--index-url``, ``--extra-index-url``, ``--find-links``, ``--no-index``, ``--pre`` …"""
 
     name: str = ""
-    value: str = ""  # find-links: an address, or an absolute path
+    value: str = ""  # for find-links: a URL or an absolute path
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """All of it. ``conda`` holds ``python`` and ``pip`` too, if they are written there."""
+    """All dependencies of a project. ``conda`` includes ``python`` and ``pip`` if they are listed."""
 
     file: str = ""
     kind: str = CONDA
     name: str | None = None
-    python: str | None = None  # the pin as written: "3.5.2", ">=3.6,<3.9", None
-    python_at: Line | None = None
+    python: str | None = None  # as written: "3.5.2", ">=3.6,<3.9", or None
+    python_line: Line | None = None
     channels: tuple[str, ...] = ()
     conda: tuple[Requirement, ...] = ()
     pip: tuple[PipLine, ...] = ()
     constraints: tuple[PipLine, ...] = ()
     options: tuple[Option, ...] = ()
-    files: tuple[str, ...] = ()  # all that were read, the first one first
-    texts: tuple[str, ...] = ()  # contents of those files as they were read, where another program reads them as well
+    files: tuple[str, ...] = ()  # all files read, main file first
+    texts: tuple[str, ...] = ()  # contents of these files as read, for formats that another program also reads
 
     @property
     def needs_conda(self) -> bool:
-        """Whether a package but the interpreter itself has to come from a conda channel."""
-        return any(one.name not in ("python", "pip") for one in self.conda)
+        """Return whether any package besides Python and pip comes from a conda channel."""
+        return any(package.name not in ("python", "pip") for package in self.conda)
 
     @property
     def index_url(self) -> str | None:
-        return next((one.value for one in reversed(self.options) if one.name == "--index-url"), None)
+        return next((option.value for option in reversed(self.options) if option.name == "--index-url"), None)
 
     @property
     def extra_index_urls(self) -> tuple[str, ...]:
-        return tuple(one.value for one in self.options if one.name == "--extra-index-url")
+        return tuple(option.value for option in self.options if option.name == "--extra-index-url")
 
     @property
     def find_links(self) -> tuple[str, ...]:
-        return tuple(one.value for one in self.options if one.name == "--find-links")
+        return tuple(option.value for option in self.options if option.name == "--find-links")

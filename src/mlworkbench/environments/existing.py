@@ -1,4 +1,4 @@
-"""The Python that is there already: which one, and that it will do. Installs nothing."""
+"""Find an existing Python interpreter and check that it is usable. This module installs nothing."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..model import Interpreter
-from ..remote.shared.programs import in_project, is_inside, is_shim
-from ..remote.shared.untrusted import parse_json
-from .site import Settled, Site
+from ..remote.shared.program_lookup import is_in_project, is_inside, is_shim
+from ..remote.shared.untrusted_json import parse_json
+from .solve_request import EnvironmentRequest, ResolvedEnvironment
 
-OLDEST = (3, 5)  # what the in-run library runs on
+MIN_VERSION = (3, 5)  # required by the in-run library
 Version = tuple[int, int, int]
 
 _TIMEOUT = 20.0
 _NAMES = ("python", "python3", "py") if os.name == "nt" else ("python", "python3")
-# Understood by every Python since 2.4.
-_QUESTION = "import sys; sys.stdout.write('%d %d %d %s' % (tuple(sys.version_info[:3]) + (sys.executable,)))"
-UNTRIED: Version = (0, 0, 0)  # the version of a Python that was found and not started
-_SHIM = ": a script or shim could start a program of the project"
+# Works in every Python version since 2.4.
+_VERSION_CODE = "import sys; sys.stdout.write('%d %d %d %s' % (tuple(sys.version_info[:3]) + (sys.executable,)))"
+UNCHECKED: Version = (0, 0, 0)  # version of a Python that was found but not started
+_SHIM_NOTE = ": a script or shim could start a program of the project"
 _CACHE_VERSION = 1
 _CACHE_ENTRIES = 64
 
 
-def existing(site: Site) -> Settled:
-    """The environment that the user looks after on this machine: nothing to solve, nothing to install."""
-    find = look_at_python if site.dry_run else find_python
-    found = find(site.compute.python_location, site.environ, site.root, site.paths.interpreters)
-    version = None if found.version == UNTRIED else _dotted(found.version)
-    lock = {"kind": "existing", "python": found.path, "version": version}
-    return Settled(lock, found)
+def existing(site: EnvironmentRequest) -> ResolvedEnvironment:
+    """Return the user-managed environment on this machine, which needs no resolving or installing."""
+    find = inspect_python if site.dry_run else find_python
+    interpreter = find(site.compute.python_location, site.environ, site.root, site.paths.interpreters)
+    version = None if interpreter.version == UNCHECKED else _dotted(interpreter.version)
+    lock = {"kind": "existing", "python": interpreter.path, "version": version}
+    return ResolvedEnvironment(lock, interpreter)
 
 
 # -- which one -------------------------------------------------------------------------------------
@@ -45,32 +45,37 @@ def existing(site: Site) -> Settled:
 def find_python(
     python_location: str | None, environ: Mapping[str, str], base: Path | None, cache: Path | None = None
 ) -> Interpreter:
-    """The Python of ``pythonLocation``, else the first usable one on PATH. Runs it once to ask its version.
+    """Return the Python at ``pythonLocation``, else the first usable one on PATH.
 
-    ``base`` is the project's folder, ``cache`` a file that remembers answers. A project from a stranger may
-    name any program in ``pythonLocation``: only what is documented to run the project's code calls this.
+    The interpreter is run once to get its version. ``base`` is the project folder; ``cache`` is a file
+    with earlier results. An untrusted project may set ``pythonLocation`` to any program, so this may be
+    called only by commands that are documented to run project code.
     """
-    return _find(python_location, environ, base, _Oracle(environ, base, cache))
+    return _find(python_location, environ, base, _VersionProbe(environ, base, cache))
 
 
-def look_at_python(
+def inspect_python(
     python_location: str | None, environ: Mapping[str, str], base: Path | None, cache: Path | None = None
 ) -> Interpreter:
-    """The same Python, for commands that only inspect a project: no program of the project is started.
+    """Return the result of ``find_python`` without starting any program that the project controls.
 
-    One that was never started has the version ``UNTRIED``, and a reason. Nothing is started in the project's folder.
+    For inspection commands. A Python that was never started has the version ``UNCHECKED``. Nothing is
+    started in the project folder.
     """
-    oracle = _Oracle(environ, base, cache, only_looks=True, is_named=not is_search(python_location))
-    return _find(python_location, environ, base, oracle)
+    probe = _VersionProbe(environ, base, cache, inspect_only=True, is_configured=not is_path_search(python_location))
+    return _find(python_location, environ, base, probe)
 
 
-def _of_project(path: str, base: Path | None) -> bool:
-    """Whether the project decides what runs: the program lies in it, or may start what a file of the project names."""
-    return in_project(path) or (base is not None and is_inside(path, str(base))) or _is_indirect(path)
+def _is_project_controlled(path: str, base: Path | None) -> bool:
+    """Return whether the project controls what the program runs.
+
+    The program may be inside the project, or may start another program that a project file names.
+    """
+    return is_in_project(path) or (base is not None and is_inside(path, str(base))) or _is_indirect(path)
 
 
 def _is_indirect(path: str) -> bool:
-    """Whether another program may be behind it: a shim or a script, also one that cannot be read."""
+    """Return whether the program is a shim, script, or unreadable file, so it may start another one."""
     try:
         with open(path, "rb") as file:
             return file.read(2) == b"#!" or is_shim(path)
@@ -78,34 +83,36 @@ def _is_indirect(path: str) -> bool:
         return True
 
 
-def _find(python_location: str | None, environ: Mapping[str, str], base: Path | None, oracle: _Oracle) -> Interpreter:
-    if is_search(python_location):
-        return _search(environ, oracle)
+def _find(
+    python_location: str | None, environ: Mapping[str, str], base: Path | None, probe: _VersionProbe
+) -> Interpreter:
+    if is_path_search(python_location):
+        return _search(environ, probe)
     path, reason = locate_python(python_location, environ, base)
-    answer = oracle.ask(path)
+    answer = probe.probe(path)
     if answer is None:
         raise ConfigError(
             f"pythonLocation {python_location!r} resolves to {path}, which is not a working Python interpreter",
             "set pythonLocation in the .compute file to a Python interpreter",
         )
-    if answer[1] == UNTRIED:
-        return _untried(path, reason)
-    if answer[1][:2] < OLDEST:
-        raise _too_old([(path, answer[1])])
+    if answer[1] == UNCHECKED:
+        return _unchecked(path, reason)
+    if answer[1][:2] < MIN_VERSION:
+        raise _too_old_error([(path, answer[1])])
     return Interpreter(answer[0], answer[1], reason)
 
 
-def _untried(path: str, reason: str) -> Interpreter:
-    return Interpreter(path, UNTRIED, f"{reason}; not checked")
+def _unchecked(path: str, reason: str) -> Interpreter:
+    return Interpreter(path, UNCHECKED, f"{reason}; not checked")
 
 
 def locate_python(python_location: str | None, environ: Mapping[str, str], base: Path | None) -> tuple[str, str]:
-    """Path of the Python that would be tried first, and why that one. Runs nothing."""
-    if python_location is None or is_search(python_location):
+    """Return the path of the Python that would be tried first, and the reason. Nothing is run."""
+    if python_location is None or is_path_search(python_location):
         for name in _NAMES:
             for path in _on_path(name, environ):
-                return path, _first(name, environ)
-        raise _missing()
+                return path, _describe_first(name, environ)
+        raise _not_found_error()
     if os.sep in python_location or "/" in python_location or python_location.startswith("~"):
         path = os.path.join(base or os.getcwd(), _expand_home(python_location, environ))
         path = os.path.abspath(path)
@@ -123,45 +130,50 @@ def locate_python(python_location: str | None, environ: Mapping[str, str], base:
     )
 
 
-def is_search(python_location: str | None) -> bool:
-    """`pythonLocation: python` stood in every project of the original: it was the default, not a choice."""
+def is_path_search(python_location: str | None) -> bool:
+    """Return whether to search PATH.
+
+    The original wrote ``pythonLocation: python`` into every project as a default.
+    """
     return python_location is None or python_location == "python"
 
 
-def _search(environ: Mapping[str, str], oracle: _Oracle) -> Interpreter:
-    passed: list[tuple[str, Version]] = []
+def _search(environ: Mapping[str, str], probe: _VersionProbe) -> Interpreter:
+    too_old: list[tuple[str, Version]] = []
     for name in _NAMES:
         for path in _on_path(name, environ):
-            answer = oracle.ask(path)
+            answer = probe.probe(path)
             if answer is None:
-                continue  # a shim without a Python behind it; the next on PATH may be real
-            if answer[1] == UNTRIED:
-                found = _untried(path, _first(name, environ))
-                return replace(found, reason=found.reason + _SHIM) if _is_indirect(path) else found
-            if answer[1][:2] >= OLDEST:
-                reason = _first(name, environ)
-                if passed:
-                    reason += "; " + "; ".join(f"{old} is Python {_dotted(which)}" for old, which in passed)
+                continue  # a shim without a Python; try the next program on PATH
+            if answer[1] == UNCHECKED:
+                interpreter = _unchecked(path, _describe_first(name, environ))
+                return (
+                    replace(interpreter, reason=interpreter.reason + _SHIM_NOTE) if _is_indirect(path) else interpreter
+                )
+            if answer[1][:2] >= MIN_VERSION:
+                reason = _describe_first(name, environ)
+                if too_old:
+                    reason += "; " + "; ".join(f"{old} is Python {_dotted(version)}" for old, version in too_old)
                 return Interpreter(answer[0], answer[1], reason)
-            passed.append((path, answer[1]))
+            too_old.append((path, answer[1]))
             break
-    raise _too_old(passed) if passed else _missing()
+    raise _too_old_error(too_old) if too_old else _not_found_error()
 
 
-def _first(name: str, environ: Mapping[str, str]) -> str:
-    skipped = path_without_own(environ) != environ.get("PATH", os.defpath)
+def _describe_first(name: str, environ: Mapping[str, str]) -> str:
+    skipped = path_without_mlw(environ) != environ.get("PATH", os.defpath)
     return f"first {name} on PATH" + (f" outside the environment of mlw ({sys.prefix})" if skipped else "")
 
 
-def _too_old(found: list[tuple[str, Version]]) -> ConfigError:
-    what = " and ".join(f"{path} is Python {_dotted(version)}" for path, version in found)
+def _too_old_error(interpreters: list[tuple[str, Version]]) -> ConfigError:
+    description = " and ".join(f"{path} is Python {_dotted(version)}" for path, version in interpreters)
     return ConfigError(
-        f"{what}, but scripts require Python {OLDEST[0]}.{OLDEST[1]} or newer",
+        f"{description}, but scripts require Python {MIN_VERSION[0]}.{MIN_VERSION[1]} or newer",
         "set pythonLocation in the .compute file to a newer Python",
     )
 
 
-def _missing() -> ConfigError:
+def _not_found_error() -> ConfigError:
     return ConfigError(
         f"no Python on PATH: found neither {' nor '.join(_NAMES)} outside the environment of mlw",
         "install Python, or set pythonLocation in the .compute file",
@@ -175,36 +187,40 @@ def _dotted(version: Version) -> str:
 # -- PATH ------------------------------------------------------------------------------------------
 
 
-def path_without_own(environ: Mapping[str, str]) -> str:
-    """PATH without the virtual environment that mlw is installed in: its packages are not the user's."""
+def path_without_mlw(environ: Mapping[str, str]) -> str:
+    """Return PATH without mlw's own virtual environment, whose packages are not the user's."""
     entries = environ.get("PATH", os.defpath).split(os.pathsep)
     if sys.prefix == sys.base_prefix:
         return os.pathsep.join(entries)
-    own = os.path.realpath(sys.prefix)
-    return os.pathsep.join(entry for entry in entries if not _lies_in(entry, own))
+    prefix = os.path.realpath(sys.prefix)
+    return os.pathsep.join(entry for entry in entries if not _is_below(entry, prefix))
 
 
-def own_environment_left(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables as they would be had mlw's own virtual environment never been entered."""
-    left = {**environ, "PATH": path_without_own(environ)}
-    entered = left.get("VIRTUAL_ENV", "")
-    if sys.prefix != sys.base_prefix and _lies_in(entered, os.path.realpath(sys.prefix)):
+def environment_without_mlw(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables as if mlw's own virtual environment were not active."""
+    variables = {**environ, "PATH": path_without_mlw(environ)}
+    active = variables.get("VIRTUAL_ENV", "")
+    if sys.prefix != sys.base_prefix and _is_below(active, os.path.realpath(sys.prefix)):
         for name in ("VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT"):
-            left.pop(name, None)
-    return left
+            variables.pop(name, None)
+    return variables
 
 
-def _lies_in(entry: str, folder: str) -> bool:
+own_environment_left = environment_without_mlw  # former name, kept for plugins until version 1.0
+
+
+def _is_below(entry: str, folder: str) -> bool:
     return os.path.isabs(entry) and (os.path.realpath(entry) + os.sep).startswith(folder + os.sep)
 
 
 def _on_path(name: str, environ: Mapping[str, str]) -> Iterator[str]:
-    """Programs of a name, in the order of PATH.
+    """Yield the programs with the given name, in PATH order.
 
-    Relative entries are passed over: mlw runs inside projects, and looking at one must not run a part of it.
+    Relative entries are skipped: mlw runs inside projects and must not run a project's programs while
+    inspecting it.
     """
     suffix = ".exe" if os.name == "nt" and not name.lower().endswith(".exe") else ""
-    for entry in path_without_own(environ).split(os.pathsep):
+    for entry in path_without_mlw(environ).split(os.pathsep):
         path = os.path.join(entry, name + suffix)
         if os.path.isabs(entry) and _is_program(path):
             yield path
@@ -224,8 +240,11 @@ def _expand_home(path: str, environ: Mapping[str, str]) -> str:
 # -- its version -----------------------------------------------------------------------------------
 
 
-class _Oracle:
-    """Asks interpreters who they are, and remembers the answers on disk for as long as nothing changed."""
+class _VersionProbe:
+    """Query for the path and version of interpreters.
+
+    Results are cached on disk until the program or the selection of its Python changes.
+    """
 
     def __init__(
         self,
@@ -233,43 +252,46 @@ class _Oracle:
         base: Path | None,
         cache: Path | None,
         *,
-        only_looks: bool = False,
-        is_named: bool = False,
+        inspect_only: bool = False,
+        is_configured: bool = False,
     ) -> None:
-        self.environ = own_environment_left(environ)
+        self.environ = environment_without_mlw(environ)
         self.base = base
         self.cache = cache
-        self.only_looks = only_looks  # nothing is started that the project may have a say in
-        self.is_named = is_named  # by the project
+        self.inspect_only = inspect_only  # start nothing that the project may control
+        self.is_configured = is_configured  # the project sets pythonLocation
 
-    def ask(self, path: str) -> tuple[str, Version] | None:
-        """Real program (behind a pyenv shim) and version; None if it does not answer like a Python."""
-        marks = self._marks(path)
-        known = _recall(self._load().get(path), marks)
-        if known:
-            return known
-        if self.only_looks and (self.is_named or _of_project(path, self.base)):
-            return path, UNTRIED
+    def probe(self, path: str) -> tuple[str, Version] | None:
+        """Return the real program (behind a pyenv shim) and its version.
+
+        Returns None if the program does not respond like Python.
+        """
+        fingerprint = self._fingerprint(path)
+        cached = _read_cached(self._load().get(path), fingerprint)
+        if cached:
+            return cached
+        if self.inspect_only and (self.is_configured or _is_project_controlled(path, self.base)):
+            return path, UNCHECKED
         answer = self._run(path)
         if answer is None:
             return None
         program, version = answer
         is_shim = os.path.realpath(program) != os.path.realpath(path)
         if not is_shim:
-            program = path  # as it was found: a link into a virtual environment must stay that link
+            program = path  # keep the path: it may be a link into a virtual environment
         if not is_shim or _pyenv_root(path):
-            self._remember(path, {"marks": marks, "program": program, "version": list(version)})
+            self._save(path, {"marks": fingerprint, "program": program, "version": list(version)})
         return program, version
 
     def _run(self, path: str) -> tuple[str, Version] | None:
-        # pyenv and other version managers choose by folder, so that looking must not happen in the project's.
-        folder = os.path.abspath(os.sep) if self.only_looks else self.base
-        environ = {**self.environ, "PWD": str(folder)} if self.only_looks else self.environ
-        # Isolated and without site: neither project nor installed packages get to run. Python 2 has no -I.
+        # pyenv and other version managers depend on the folder, so an inspection must not run in the project folder.
+        folder = os.path.abspath(os.sep) if self.inspect_only else self.base
+        environ = {**self.environ, "PWD": str(folder)} if self.inspect_only else self.environ
+        # Isolated and without site, so that no project or package code runs. Python 2 does not support -I.
         for options in (("-I", "-S"), ("-E", "-S")):
             try:
-                done = subprocess.run(
-                    [path, *options, "-c", _QUESTION],
+                result = subprocess.run(
+                    [path, *options, "-c", _VERSION_CODE],
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     timeout=_TIMEOUT,
@@ -278,21 +300,24 @@ class _Oracle:
                 )
             except (OSError, subprocess.TimeoutExpired):
                 return None
-            words = os.fsdecode(done.stdout).split(" ", 3)
-            if done.returncode == 0 and len(words) == 4 and all(word.isdigit() for word in words[:3]):
-                return words[3] or path, (int(words[0]), int(words[1]), int(words[2]))
+            fields = os.fsdecode(result.stdout).split(" ", 3)
+            if result.returncode == 0 and len(fields) == 4 and all(field.isdigit() for field in fields[:3]):
+                return fields[3] or path, (int(fields[0]), int(fields[1]), int(fields[2]))
         return None
 
-    def _marks(self, path: str) -> list[Any]:
-        """All that the answer depends on: the program and, for a pyenv shim, what chooses behind it."""
-        marks: list[Any] = [os.path.realpath(path), _signature(path)]
+    def _fingerprint(self, path: str) -> list[Any]:
+        """Return everything that the answer depends on.
+
+        This is the program and, for a pyenv shim, everything that selects its Python.
+        """
+        fingerprint: list[Any] = [os.path.realpath(path), _signature(path)]
         root = _pyenv_root(path)
         if root:
             base = Path(os.path.abspath(self.base or os.getcwd()))
             files = [str(folder / ".python-version") for folder in (base, *base.parents)]
-            marks += [self.environ.get("PYENV_VERSION"), self.environ["PATH"], str(base)]
-            marks += [_signature(file) for file in (os.path.join(root, "version"), *files)]
-        return marks
+            fingerprint += [self.environ.get("PYENV_VERSION"), self.environ["PATH"], str(base)]
+            fingerprint += [_signature(file) for file in (os.path.join(root, "version"), *files)]
+        return fingerprint
 
     def _load(self) -> dict[str, Any]:
         if self.cache is None:
@@ -300,16 +325,16 @@ class _Oracle:
         try:
             data = parse_json(self.cache.read_bytes())
         except (OSError, ValueError):
-            return {}  # it is only a cache
+            return {}  # the cache is optional
         if not isinstance(data, dict) or data.get("cache") != _CACHE_VERSION:
             return {}
         entries = data.get("entries")
         return entries if isinstance(entries, dict) else {}
 
-    def _remember(self, path: str, entry: dict[str, Any]) -> None:
+    def _save(self, path: str, entry: dict[str, Any]) -> None:
         if self.cache is None:
             return
-        others = {name: known for name, known in self._load().items() if name != path}
+        others = {name: other for name, other in self._load().items() if name != path}
         entries = {**dict(list(others.items())[-_CACHE_ENTRIES:]), path: entry}
         text = json.dumps({"cache": _CACHE_VERSION, "entries": entries})
         temporary = f"{self.cache}.{os.urandom(4).hex()}.tmp"
@@ -319,7 +344,7 @@ class _Oracle:
                 file.write(text)
             os.replace(temporary, self.cache)
         except OSError:
-            pass  # the next submit asks again
+            pass  # the next submit queries again
 
 
 def _signature(path: str) -> list[int] | None:
@@ -330,18 +355,18 @@ def _signature(path: str) -> list[int] | None:
     return [status.st_mtime_ns, status.st_size]
 
 
-def _recall(known: Any, marks: list[Any]) -> tuple[str, Version] | None:
-    """The remembered answer if all it depends on is as it was. The file may hold anything."""
-    if not isinstance(known, dict) or known.get("marks") != marks:
+def _read_cached(entry: Any, fingerprint: list[Any]) -> tuple[str, Version] | None:
+    """Return the cached answer if its fingerprint is unchanged. The cache file is not trusted."""
+    if not isinstance(entry, dict) or entry.get("marks") != fingerprint:
         return None
-    match known:
+    match entry:
         case {"program": str(program), "version": [int(major), int(minor), int(micro)]}:
             return (program, (major, minor, micro)) if _is_program(program) else None
     return None
 
 
 def _pyenv_root(path: str) -> str | None:
-    """Folder of pyenv if the program is one of its shims, which are small scripts, all alike."""
+    """Return pyenv's root folder if the program is one of its shims, else None."""
     folder = os.path.dirname(path)
     root = os.path.dirname(folder)
     is_shim = os.path.basename(folder) == "shims" and os.path.isdir(os.path.join(root, "versions"))

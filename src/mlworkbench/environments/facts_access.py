@@ -1,6 +1,6 @@
-"""One thing out of what is known of a machine: from ``Facts``, or from the mapping that an attachment keeps.
+"""Access to a single fact about a machine, from ``Facts`` or from the mapping in an attachment.
 
-A submit has the mapping, and making ``Facts`` of it takes longer than all that is asked here.
+A submit has only the mapping, and converting it to ``Facts`` would take longer than the lookups.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..hosts.facts import Facts
+    from ..hosts.host_facts import Facts
 
-    Known = Facts | Mapping[str, Any]
+    FactSource = Facts | Mapping[str, Any]
 
 
-def fact(known: Known | None, part: str, name: str) -> str | None:
-    """Such as ``fact(known, "os", "arch")``; None if nobody could tell, or if it is no text."""
-    found = known.get(part) if isinstance(known, Mapping) else getattr(known, part, None)
-    value = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+def fact(facts: FactSource | None, section: str, name: str) -> str | None:
+    """Return a fact, as in ``fact(facts, "os", "arch")``, or None if it is unknown or not a string."""
+    values = facts.get(section) if isinstance(facts, Mapping) else getattr(facts, section, None)
+    value = values.get(name) if isinstance(values, Mapping) else getattr(values, name, None)
     return value if isinstance(value, str) else None

@@ -1,7 +1,7 @@
-"""Variables in the host or the path of the user's index addresses: a lock has their names, and never their values.
+"""Variables in the host or path of the user's index URLs. A lock contains only their names.
 
-Some servers take a token as a part of the path, and repeat it in the addresses of all packages. Such packages are
-fetched here and sent, as those behind a password are.
+Some servers expect a token in the path and repeat it in the URLs of all packages. mlw downloads
+such packages on this machine and uploads them, as it does for packages behind a password.
 """
 
 from __future__ import annotations
@@ -12,50 +12,55 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import JsonDict
-from .channels import expanded, user_indexes
+from .channels import expand_variables, user_indexes
 from .credentials import Origin, origin_of
 
 _NAME = re.compile(r"\$\{([A-Z0-9_]+)\}")
 
 
 @dataclass(frozen=True)
-class NamedSecrets:
-    """``values``: by the name of the variable. ``origins``: the servers whose addresses have them."""
+class SecretVariables:
+    """Secret variables by name (``values``), and the servers whose URLs contain them (``origins``)."""
 
     values: Mapping[str, str]
     origins: frozenset[Origin]
 
     @staticmethod
-    def of(environ: Mapping[str, str]) -> NamedSecrets:
-        """Those of the user's settings; a project has none."""
+    def from_environ(environ: Mapping[str, str]) -> SecretVariables:
+        """Return the variables in the user's settings; a project cannot define any."""
         values: dict[str, str] = {}
         origins: set[Origin] = set()
-        for written in user_indexes(environ, Path(), fill=False).places():
-            origin = origin_of(expanded(written, environ))
-            names = _NAME.findall(re.sub(r"(?<=://)[^/@]*@", "", written))
+        for address in user_indexes(environ, Path(), fill=False).addresses():
+            origin = origin_of(expand_variables(address, environ))
+            names = _NAME.findall(re.sub(r"(?<=://)[^/@]*@", "", address))
             if origin and names:
                 origins.add(origin)
                 values.update((name, environ[name]) for name in names if environ.get(name))
-        return NamedSecrets(values, frozenset(origins))
+        return SecretVariables(values, frozenset(origins))
 
     def hide(self, text: str) -> str:
-        """The text with the names of the variables in place of their values."""
+        """Replace the values of the variables in a string with their names."""
         names = {value: name for name, value in self.values.items()}
         longest_first = sorted(names, key=len, reverse=True)
         pattern = "|".join(map(re.escape, longest_first))
-        return re.sub(pattern, lambda found: f"${{{names[found[0]]}}}", text) if names else text
+        return re.sub(pattern, lambda match: f"${{{names[match[0]]}}}", text) if names else text
 
     def fill(self, url: str) -> str:
-        """The opposite, for an address of the servers that the variables are for: a lock may come from anywhere."""
-        filled = expanded(url, self.values)
+        """Replace names with values, but only in URLs of servers that use them.
+
+        The lock may be untrusted and contain other URLs.
+        """
+        filled = expand_variables(url, self.values)
         return filled if origin_of(filled) in self.origins else url
 
-    def hidden(self, lock: JsonDict) -> JsonDict:
-        """The lock without the values. What was fetched from an address with one is only ever sent from here."""
+    def hide_in_lock(self, lock: JsonDict) -> JsonDict:
+        """Return the lock without the values. Packages whose URL contained one are marked private."""
         entries = ("conda", "pip", "tools")
-        return {name: list(map(self._entry, value)) if name in entries else value for name, value in lock.items()}
+        return {
+            name: list(map(self._hide_in_entry, value)) if name in entries else value for name, value in lock.items()
+        }
 
-    def _entry(self, entry: JsonDict) -> JsonDict:
+    def _hide_in_entry(self, entry: JsonDict) -> JsonDict:
         url = str(entry.get("url") or "")
         if origin_of(url) not in self.origins or self.hide(url) == url:
             return entry

@@ -1,4 +1,4 @@
-"""Which interpreter an environment gets: conda's, one of uv's, or the target's own."""
+"""Select the interpreter of an environment: from conda, from uv, or from the target."""
 
 from __future__ import annotations
 
@@ -14,98 +14,111 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import ConfigError, SolveError
 from ..model import JsonDict
-from ..remote.shared.untrusted import parse_json
-from .channels import mask, without_secret
+from ..remote.shared.untrusted_json import parse_json
+from .channels import mask, strip_secret
 from .credentials import origin_of
 from .dependencies import DEFAULT_PYTHON, Dependencies
-from .mirrors import LIST, MIRROR, PATIENCE, listed, mirror_credentials, python_list
-from .pip import run_uv
+from .mirrors import LIST_VARIABLE, MIRROR_VARIABLE, TIMEOUT, load_python_list, mirror_credentials, select_list_fields
+from .pip_solve import run_uv
 from .platforms import Platform
-from .words import shorten
+from .solver_messages import shorten
 
 DEFAULT = DEFAULT_PYTHON
-OLDEST_FOR_UV = Version("3.6")
-_QUICK = 5.0  # seconds for a mirror to answer where its last answer is known
+MIN_UV_PYTHON = Version("3.6")
+_SHORT_TIMEOUT = 5.0  # seconds to wait for a mirror if an earlier response is known
 
 
 def satisfies(version: str, pin: str | None) -> bool:
-    """Whether a version is one of those that a pin means, as conda reads it: 3.6 is any 3.6."""
+    """Return whether a version matches a pin in conda notation, where 3.6 matches any 3.6.x."""
     if not pin:
         return True
     try:
-        return any(_one(version, part.strip()) for part in pin.split("|"))
+        return any(_matches(version, part.strip()) for part in pin.split("|"))
     except (InvalidSpecifier, InvalidVersion):
         raise ConfigError(f"{pin!r} is not a Python version", "use python=3.11, or python>=3.10,<3.13") from None
 
 
-def _one(version: str, part: str) -> bool:
+def _matches(version: str, part: str) -> bool:
     bare = re.fullmatch(r"={0,3}\s*(\d+(?:\.\d+)*)(?:\.\*)?", part)
     if bare:
         return f"{version}.".startswith(bare[1] + ".")
     return SpecifierSet(part.replace(" ", ",")).contains(version)
 
 
-def uv_python(
-    platform: Platform, pin: str | None, environ: Mapping[str, str], folder: Path, patience: float = PATIENCE
+def find_uv_python(
+    platform: Platform, pin: str | None, environ: Mapping[str, str], folder: Path, timeout: float = TIMEOUT
 ) -> JsonDict | None:
-    """The newest Python that uv can bring to a platform for a pin; None if it has none.
+    """Return the newest Python for a pin that uv can install on a platform, or None if there is none.
 
-    Raises SolveError if the user's mirror has no list: a Python from elsewhere is not what the settings ask for.
+    Raises SolveError if the user's mirror does not provide a list, because the settings do not allow
+    downloads from elsewhere.
     """
-    system = "linux" if platform.linux else "macos"
-    own = python_list(environ, patience)
-    libc = "none" if not platform.linux else "musl" if platform.libc == "musl" else "gnu"
+    system = "linux" if platform.is_linux else "macos"
+    user_list = load_python_list(environ, timeout)
+    libc = "none" if not platform.is_linux else "musl" if platform.libc == "musl" else "gnu"
     machine = {"arm64": "aarch64", "ppc64le": "powerpc64le"}.get(platform.machine, platform.machine)
-    wanted = {"implementation": "cpython", "variant": "default", "os": system, "arch": machine, "libc": libc}
-    known = _downloads(own, environ, folder)
-    found = [one for one in known if all(one.get(key) == value for key, value in wanted.items())]
-    fitting = [one for one in found if _is_final(one["version"]) and satisfies(one["version"], pin)]
-    if not fitting:
+    filters = {"implementation": "cpython", "variant": "default", "os": system, "arch": machine, "libc": libc}
+    downloads = _list_downloads(user_list, environ, folder)
+    candidates = [
+        download for download in downloads if all(download.get(key) == value for key, value in filters.items())
+    ]
+    matching = [
+        download for download in candidates if _is_final(download["version"]) and satisfies(download["version"], pin)
+    ]
+    if not matching:
         return None
-    usual = [one for one in fitting if satisfies(one["version"], DEFAULT)]  # a range means many
-    best = max(usual or fitting, key=lambda one: Version(one["version"]))
-    url, private = without_secret(best["url"])
+    preferred = [
+        download for download in matching if satisfies(download["version"], DEFAULT)
+    ]  # prefer the default version if a range allows it
+    best = max(preferred or matching, key=lambda download: Version(download["version"]))
+    url, private = strip_secret(best["url"])
     python = {"source": "uv", "version": best["version"], "key": best["key"], "url": url}
     if private or origin_of(url) in mirror_credentials(environ):
         python["private"] = True
-    if best["key"] in own:
-        python["listed"] = listed(own[best["key"]])
+    if best["key"] in user_list:
+        python["listed"] = select_list_fields(user_list[best["key"]])
     return python
 
 
-def _downloads(own: Mapping[str, JsonDict], environ: Mapping[str, str], folder: Path) -> Sequence[Mapping[str, Any]]:
-    """What uv could download. ``own``: the list of the user's settings, which is fetched already."""
-    words = ["python", "list", "--all-versions", "--all-platforms", "--all-arches", "--only-downloads"]
-    with tempfile.TemporaryDirectory(prefix="mlw-pythons-") as place:
+def _list_downloads(
+    user_list: Mapping[str, JsonDict], environ: Mapping[str, str], folder: Path
+) -> Sequence[Mapping[str, Any]]:
+    """Return the Python versions that uv can download. ``user_list`` comes from the user's settings."""
+    arguments = ["python", "list", "--all-versions", "--all-platforms", "--all-arches", "--only-downloads"]
+    with tempfile.TemporaryDirectory(prefix="mlw-pythons-") as temporary:
         settings = {**environ, "UV_PYTHON_DOWNLOADS": "automatic"}
-        if own:
-            settings[LIST] = str(Path(place) / "list.json")
-            Path(settings[LIST]).write_text(json.dumps(own), encoding="utf-8")
-        done = run_uv(
-            [*words, "--output-format", "json", "--no-config"],
+        if user_list:
+            settings[LIST_VARIABLE] = str(Path(temporary) / "list.json")
+            Path(settings[LIST_VARIABLE]).write_text(json.dumps(user_list), encoding="utf-8")
+        result = run_uv(
+            [*arguments, "--output-format", "json", "--no-config"],
             settings,
             folder,
-            reads_project=False,  # a mirror of the user's counts
+            reads_project=False,  # so that the user's mirror settings apply
         )
-    if done.returncode:
-        problem = f"uv failed to list its Python versions:\n{shorten(mask(done.stderr.strip()))}"
-        raise SolveError(problem, f"check {LIST} and {MIRROR}" if own or environ.get(MIRROR) else None)
-    answer: Sequence[Mapping[str, Any]] = parse_json(done.stdout)
+    if result.returncode:
+        problem = f"uv failed to list its Python versions:\n{shorten(mask(result.stderr.strip()))}"
+        raise SolveError(
+            problem,
+            f"check {LIST_VARIABLE} and {MIRROR_VARIABLE}" if user_list or environ.get(MIRROR_VARIABLE) else None,
+        )
+    answer: Sequence[Mapping[str, Any]] = parse_json(result.stdout)
     return answer
 
 
-def current_address(python: JsonDict, platform: Platform, environ: Mapping[str, str], folder: Path) -> JsonDict:
-    """The Python of a lock with the address that the user's settings give it now: a mirror may have moved it.
+def refresh_address(python: JsonDict, platform: Platform, environ: Mapping[str, str], folder: Path) -> JsonDict:
+    """Return the Python of a lock with its URL updated from the user's current settings.
 
-    No part of what the environment is. Where the mirror does not answer, the address stays as it was.
+    A mirror may have moved the file. If the mirror does not respond, the URL stays unchanged. The URL is
+    not part of the environment's identity.
     """
-    if python["source"] != "uv" or not (environ.get(LIST) or environ.get(MIRROR)):
+    if python["source"] != "uv" or not (environ.get(LIST_VARIABLE) or environ.get(MIRROR_VARIABLE)):
         return python
     try:
-        found = uv_python(platform, str(python["version"]), environ, folder, _QUICK)
+        current = find_uv_python(platform, str(python["version"]), environ, folder, _SHORT_TIMEOUT)
     except SolveError:
         return python
-    return found if found and found["key"] == python["key"] else python
+    return current if current and current["key"] == python["key"] else python
 
 
 def _is_final(version: str) -> bool:
@@ -119,9 +132,12 @@ def choose_python(
     environ: Mapping[str, str],
     folder: Path,
 ) -> JsonDict | None:
-    """The interpreter; None means conda's. ``host``: path and version of one of the target that may serve."""
+    """Return the interpreter, or None if it comes from conda.
+
+    ``host`` is the path and version of a usable Python on the target.
+    """
     if dependencies.needs_conda:
         return None
     if host and satisfies(host[1], dependencies.python):
         return {"source": "host", "version": host[1], "path": host[0]}
-    return uv_python(platform, dependencies.python, environ, folder)
+    return find_uv_python(platform, dependencies.python, environ, folder)

@@ -1,4 +1,4 @@
-"""The oldest glibc that an environment runs on: what its packages say of themselves."""
+"""The oldest glibc version that an environment supports, determined from its packages."""
 
 from __future__ import annotations
 
@@ -9,36 +9,44 @@ from urllib.parse import unquote
 
 from .platforms import OLDEST_GLIBC, Platform
 
-# Names from before a tag said the version itself.
+# Minor glibc version of each legacy tag, which does not include the version.
 _OLD_TAGS = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}
 _TAG = re.compile(r"(manylinux1|manylinux2010|manylinux2014|manylinux_2_(\d+))_(.+)")
 
 
-def needed_glibc(lock: Mapping[str, Any], aim: Platform) -> str | None:
-    """Of all packages of a lock; ``aim`` is what counts for those that do not say. Images with it or newer will do."""
-    if aim.libc == "musl" or not aim.linux:
-        return aim.libc
-    unsaid = aim.libc or OLDEST_GLIBC
-    # Pythons of uv run on it. One of the machine's own says nothing, and runs nowhere else.
-    found = [unsaid if lock["python"]["source"] == "host" else OLDEST_GLIBC]
-    found += [_conda(one) or unsaid for one in lock["conda"] if one.get("subdir") != "noarch"]
-    found += [_wheel(str(one.get("file") or one.get("url") or ""), aim.machine) or unsaid for one in lock["pip"]]
-    return max(found, key=_minor)
+def required_glibc(lock: Mapping[str, Any], platform: Platform) -> str | None:
+    """Return the oldest glibc that all packages of a lock support. Images need this version or newer.
+
+    The C library of ``platform`` is assumed for packages that do not specify one.
+    """
+    if platform.libc == "musl" or not platform.is_linux:
+        return platform.libc
+    default = platform.libc or OLDEST_GLIBC
+    # Python builds from uv support OLDEST_GLIBC. For the machine's own Python, assume the default.
+    versions = [default if lock["python"]["source"] == "host" else OLDEST_GLIBC]
+    versions += [_conda_glibc(entry) or default for entry in lock["conda"] if entry.get("subdir") != "noarch"]
+    versions += [
+        _wheel_glibc(str(entry.get("file") or entry.get("url") or ""), platform.machine) or default
+        for entry in lock["pip"]
+    ]
+    return max(versions, key=_minor)
 
 
 def has_sources(lock: Mapping[str, Any]) -> bool:
-    """Whether a package of pip's has to be built there: no wheel fitted."""
-    return any(not _name(str(one.get("file") or one.get("url") or "")).endswith(".whl") for one in lock["pip"])
+    """Return whether a pip package has to be built on the target because no wheel matches."""
+    return any(
+        not _file_name(str(entry.get("file") or entry.get("url") or "")).endswith(".whl") for entry in lock["pip"]
+    )
 
 
-def _conda(package: Mapping[str, Any]) -> str | None:
-    limits = [re.match(r"__glibc\s*>=\s*(\d+\.\d+)", str(one)) for one in package.get("depends", ())]
-    return max((one[1] for one in limits if one), key=_minor, default=None)
+def _conda_glibc(package: Mapping[str, Any]) -> str | None:
+    limits = [re.match(r"__glibc\s*>=\s*(\d+\.\d+)", str(item)) for item in package.get("depends", ())]
+    return max((item[1] for item in limits if item), key=_minor, default=None)
 
 
-def _wheel(place: str, machine: str) -> str | None:
-    """The oldest that one of its tags names; None if it is built there, or if its tag is only ``linux``."""
-    name = _name(place)
+def _wheel_glibc(location: str, machine: str) -> str | None:
+    """Return the oldest version in a wheel's tags, or None for source packages and ``linux`` tags."""
+    name = _file_name(location)
     if not name.endswith(".whl"):
         return None
     tags = name.removesuffix(".whl").split("-")[-1].split(".")
@@ -50,13 +58,13 @@ def _wheel(place: str, machine: str) -> str | None:
 
 def _minors(tags: Iterable[str], machine: str) -> Iterator[int]:
     for tag in tags:
-        found = _TAG.fullmatch(tag)
-        if found and found[3] == machine:
-            yield int(found[2] or _OLD_TAGS[found[1]])
+        match = _TAG.fullmatch(tag)
+        if match and match[3] == machine:
+            yield int(match[2] or _OLD_TAGS[match[1]])
 
 
-def _name(place: str) -> str:
-    return unquote(place.split("?")[0].split("#")[0].rsplit("/", 1)[-1])
+def _file_name(location: str) -> str:
+    return unquote(location.split("?")[0].split("#")[0].rsplit("/", 1)[-1])
 
 
 def _minor(glibc: str) -> int:

@@ -1,9 +1,9 @@
-"""Files of this machine among resolved packages: only those of the project, or of folders that the user names.
+"""Local files among resolved packages. They must be in the project or in folders that the user allows.
 
-An index answers with addresses of its choice, and a package may depend on any address: ``file:`` and ``git+file:``
-would bring files of the user into an environment that the project's code can read. So would a folder that the project
-names as a source of packages: outside the project it must be below one that the user allows for all projects (``mlw
-settings add package-folders``).
+An index may respond with any URL, and a package may depend on any URL. ``file:`` and ``git+file:``
+URLs would copy the user's files into an environment that project code can read. So would a folder
+that the project lists as a package source: if it is outside the project, it must be in a folder
+that the user allows for all projects (``mlw settings add package-folders``).
 """
 
 from __future__ import annotations
@@ -22,72 +22,72 @@ from .channels import channels_of, is_local_channel, is_remote
 from .dependencies import Dependencies, Line
 
 ARCHIVES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz", ".tar.xz")
-_OF_CONDA = (".conda", ".tar.bz2")
-_SOURCES = ("--index-url", "--extra-index-url", "--find-links")
-_REPOSITORIES = ("https", "ssh", "http", "git")
+_CONDA_ARCHIVES = (".conda", ".tar.bz2")
+_SOURCE_OPTIONS = ("--index-url", "--extra-index-url", "--find-links")
+_REPOSITORY_SCHEMES = ("https", "ssh", "http", "git")
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 
 
 def local_path(file: Mapping[str, Any], root: Path) -> Path | None:
-    """The path of a resolved file that is on this machine."""
+    """Return the path of a resolved file if it is on this machine."""
     if "path" in file:
         return root / str(file["path"])
     parts = urlsplit(str(file.get("url", "")))
     return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
-def folders_of(places: Iterable[str], root: Path) -> list[Path]:
-    """The folders of this machine among addresses of indexes and links; a path may be relative to ``root``."""
-    parts = [(place, urlsplit(place)) for place in places if place]
-    local = [(place, part) for place, part in parts if part.scheme == "file" or "://" not in place]
-    return [root / (url2pathname(part.path) if part.scheme == "file" else place) for place, part in local]
+def local_folders(addresses: Iterable[str], root: Path) -> list[Path]:
+    """Return the local folders among index URLs and links. Paths may be relative to ``root``."""
+    parts = [(address, urlsplit(address)) for address in addresses if address]
+    local = [(address, part) for address, part in parts if part.scheme == "file" or "://" not in address]
+    return [root / (url2pathname(part.path) if part.scheme == "file" else address) for address, part in local]
 
 
 def check_sources(dependencies: Dependencies, root: Path, allowed: Iterable[Path]) -> None:
-    """Raise ConfigError for a folder that the project names as a source of packages, unless packages of it may be used.
+    """Raise ConfigError if the project uses a folder as a package source without permission.
 
-    ``allowed``: folders outside the project that the user allows.
+    ``allowed`` contains the folders outside the project that the user allows.
     """
     whole = Line("", dependencies.file, 0)
     sources: list[tuple[Line, str]] = [
-        (one, one.value)
-        for one in dependencies.options
-        if one.name in _SOURCES and one.value and not is_remote(one.value)
+        (option, option.value)
+        for option in dependencies.options
+        if option.name in _SOURCE_OPTIONS and option.value and not is_remote(option.value)
     ]
     sources += [(whole, channel) for channel in channels_of(dependencies) if is_local_channel(channel)]
-    borders = [root.resolve(), *(folder.resolve() for folder in allowed)]
-    for at, place in sources:
-        path = _path_of(place, root)
-        if not any(path.resolve().is_relative_to(border) for border in borders):
+    allowed_roots = [root.resolve(), *(folder.resolve() for folder in allowed)]
+    for line, address in sources:
+        path = _to_path(address, root)
+        if not any(path.resolve().is_relative_to(allowed_root) for allowed_root in allowed_roots):
             allow = f"to allow all projects to install packages from it, run: mlw settings add package-folders {path}"
             raise ConfigError(
-                f"{place[:200]} is outside the project, and packages from it are not allowed",
+                f"{address[:200]} is outside the project, and packages from it are not allowed",
                 "copy the packages into the project" if path == path.parent else allow,
-                path=at.file,
-                line=at.line or None,
+                path=line.file,
+                line=line.line or None,
             )
 
 
-def _path_of(place: str, root: Path) -> Path:
-    """The folder that an address or a path means; a path may be relative to the project."""
-    scheme, _, rest = place.partition(":")
+def _to_path(address: str, root: Path) -> Path:
+    """Return the folder for a file URL or a path, which may be relative to the project."""
+    scheme, _, rest = address.partition(":")
     if scheme.lower() == "file":
         return root / url2pathname(urlsplit(rest).path)
-    return root / os.path.expanduser(place)
+    return root / os.path.expanduser(address)
 
 
 def conda_files(conda: Iterable[dict[str, Any]], folders: Iterable[Path]) -> dict[str, Path]:
-    """Packages of channels on this machine, digest → path. The path leaves the lock: it concerns no other machine.
+    """Return packages from local channels as digest → path, and remove the paths from the lock entries.
 
-    Their content gives the digest where the channel has none: old ones have MD5 only.
+    A missing SHA-256 is computed from the file, because old channels provide only MD5.
     """
-    folders, found = list(folders), {}
-    local = [(one, Path(url2pathname(urlsplit(str(one.pop("here"))).path))) for one in conda if "here" in one]
-    for one, path in local:
-        real = allowed_file(str(one["name"]), path, folders)
-        one["sha256"] = one["sha256"] or digest_of(real)
-        found[one["sha256"]] = real
-    return found
+    folders, files = list(folders), {}
+    local = [(entry, Path(url2pathname(urlsplit(str(entry.pop("here"))).path))) for entry in conda if "here" in entry]
+    for entry, path in local:
+        real = allowed_file(str(entry["name"]), path, folders)
+        entry["sha256"] = entry["sha256"] or digest_of(real)
+        files[entry["sha256"]] = real
+    return files
 
 
 def digest_of(path: Path) -> str:
@@ -99,9 +99,9 @@ def digest_of(path: Path) -> str:
 
 
 def allowed_file(name: str, path: Path, folders: Iterable[Path]) -> Path:
-    """The path without links; SolveError unless it is a package in one of the folders."""
+    """Return the path with links resolved. Raise SolveError unless it is a package file in one of ``folders``."""
     real = path.resolve()
-    if not real.name.lower().endswith((*ARCHIVES, *_OF_CONDA)) or not real.is_file():
+    if not real.name.lower().endswith((*ARCHIVES, *_CONDA_ARCHIVES)) or not real.is_file():
         raise SolveError(f"{name} resolves to {path}, which is not a package", "use another index or version")
     if not any(real.is_relative_to(folder.resolve()) for folder in folders):
         raise SolveError(
@@ -112,18 +112,18 @@ def allowed_file(name: str, path: Path, folders: Iterable[Path]) -> Path:
     return real
 
 
-def is_open_repository(url: str) -> bool:
-    """Whether git connects without encryption: it would send passwords of ``.netrc`` in plain text."""
-    found = re.match(r"(?:git\+(?:http|git)|http|git)://(?:[^/@]*@)?(\[[^]]*\]|[^/:]*)", url, re.IGNORECASE)
-    return found is not None and found.group(1).lower() not in _LOOPBACK
+def is_unencrypted_repository(url: str) -> bool:
+    """Return whether git would send passwords from ``.netrc`` over an unencrypted connection."""
+    match = re.match(r"(?:git\+(?:http|git)|http|git)://(?:[^/@]*@)?(\[[^]]*\]|[^/:]*)", url, re.IGNORECASE)
+    return match is not None and match.group(1).lower() not in _LOOPBACK
 
 
 def check_repository(name: str, url: str) -> None:
-    """Raise SolveError for a repository of this machine, or one that is reached without encryption."""
+    """Raise SolveError for a repository that is local or uses an unencrypted connection."""
     parts = urlsplit(url)
     scheme = parts.scheme.removeprefix("git+").lower()
     hint = "use a repository URL with https or ssh, or build a wheel"
-    if scheme not in _REPOSITORIES:
+    if scheme not in _REPOSITORY_SCHEMES:
         raise SolveError(f"{name} resolves to {url[:200]!r}, which is not a repository on a server", hint)
-    if is_open_repository(url):
+    if is_unencrypted_repository(url):
         raise SolveError(f"{name} resolves to {url[:200]}, which uses an unencrypted connection", hint)

@@ -1,7 +1,7 @@
-"""Check a lock that comes out of a run's record: ``--locked`` must not install or start anything but packages.
+"""Validate the lock in a run record before ``--locked`` installs its packages.
 
-Records of runs can be written by hand, and those of other machines are taken in from targets. So a lock is input like
-any other: its texts become paths, addresses, and lines of requirements.
+A run record may come from a target or be edited. Its lock is therefore untrusted input, whose strings become paths,
+URLs, and requirement lines.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .local_files import check_repository
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_WORD = re.compile(r"[A-Za-z0-9_.+!-]+")  # versions, builds, and keys of uv's Pythons
+_WORD = re.compile(r"[A-Za-z0-9_.+!-]+")  # versions, builds, and keys of uv Pythons
 _FILE = re.compile(r"[A-Za-z0-9_][^/\\\s${}]*")
 _ADDRESS = re.compile(r"https?://[^\s\\]+")
 _FOLDER = re.compile(r"(?!/)(?!(?:.*/)?\.\.(?:/|\Z))[^\s\\${}]+")
 _LIBC = re.compile(r"musl|\d+\.\d+")
 _KEYS = ("kind", "format", "platform", "glibc", "cuda", "python", "conda", "pip", "instead", "built_in", "digest")
-_PYTHON = ("source", "version", "key", "url", "path")  # the rest comes from the user's settings of today
+_PYTHON_KEYS = ("source", "version", "key", "url", "path")  # other keys come from the user's current settings
 
 
-class _Invalid(Exception):
-    """What is wrong, in words that follow "the lock of that run"."""
+class _InvalidLock(Exception):
+    """An invalid lock; the message is the reason."""
 
 
-def checked_lock(lock: Mapping[str, Any], *, contained: bool) -> JsonDict:
-    """The lock with what an environment is made of, nothing else. Raises ConfigError."""
+def validate_lock(lock: Mapping[str, Any], *, contained: bool) -> JsonDict:
+    """Return the lock, reduced to the keys that define an environment; raise ConfigError if invalid."""
     hint = "omit --locked to resolve the packages again"
     python = lock.get("python")
     if contained and isinstance(python, dict) and python.get("source") == "host":
@@ -42,46 +42,46 @@ def checked_lock(lock: Mapping[str, Any], *, contained: bool) -> JsonDict:
             " containers cannot use",
             hint,
         )
-    known = {key: lock[key] for key in _KEYS if key in lock}
+    relevant = {key: lock[key] for key in _KEYS if key in lock}
     if isinstance(python, dict):
-        known["python"] = {key: python[key] for key in _PYTHON if key in python}
+        relevant["python"] = {key: python[key] for key in _PYTHON_KEYS if key in python}
     try:
-        _check(known)
-        if digest_of(known) != known["digest"]:
-            raise _Invalid("the digest does not match the packages")
-    except (_Invalid, SolveError) as error:
+        _check(relevant)
+        if digest_of(relevant) != relevant["digest"]:
+            raise _InvalidLock("the digest does not match the packages")
+    except (_InvalidLock, SolveError) as error:
         raise ConfigError(f"the lock file of that run is not valid: {error}", hint) from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         raise ConfigError("the lock file of that run is not valid: it is incomplete", hint) from None
-    return known
+    return relevant
 
 
 def _check(lock: JsonDict) -> None:
     if lock["format"] != FORMAT:
-        raise _Invalid("it has the format of another version of ML Workbench")
+        raise _InvalidLock("it has the format of another version of ML Workbench")
     _require(lock, "glibc", _LIBC, optional=True)
     _require(lock, "cuda", _WORD, optional=True)
-    _python(lock["python"])
-    for name, check in (("conda", _conda), ("pip", _pip)):
+    _check_python(lock["python"])
+    for name, check in (("conda", _check_conda), ("pip", _check_pip)):
         if not isinstance(lock[name], list):
-            raise _Invalid(f"{name} is not a list")
-        _each(lock[name], check)
-    there = lock.get("instead")
-    if there is not None:
-        _require(there, "version", _WORD)
-        _require(there, "file", _FOLDER, optional=True)
+            raise _InvalidLock(f"{name} is not a list")
+        _check_entries(lock[name], check)
+    alternative = lock.get("instead")
+    if alternative is not None:
+        _require(alternative, "version", _WORD)
+        _require(alternative, "file", _FOLDER, optional=True)
 
 
-def _each(entries: list[Any], check: Callable[[JsonDict], None]) -> None:
+def _check_entries(entries: list[Any], check: Callable[[JsonDict], None]) -> None:
     for entry in entries:
         if not isinstance(entry, dict):
-            raise _Invalid("a package is not a table")
+            raise _InvalidLock("a package is not a table")
         _require(entry, "name", _NAME)
         _require(entry, "size", None, optional=True)
         check(entry)
 
 
-def _python(python: JsonDict) -> None:
+def _check_python(python: JsonDict) -> None:
     _require(python, "version", _WORD)
     source = python["source"]
     if source == "uv":
@@ -90,19 +90,19 @@ def _python(python: JsonDict) -> None:
     elif source == "host":
         _require(python, "path", re.compile(r"/[^\0\n\r]+"))
     elif source != "conda":
-        raise _Invalid(f"unknown source of Python: {str(source)[:40]!r}")
+        raise _InvalidLock(f"unknown source of Python: {str(source)[:40]!r}")
 
 
-def _conda(entry: JsonDict) -> None:
+def _check_conda(entry: JsonDict) -> None:
     for name in ("version", "build", "subdir"):
         _require(entry, name, _WORD)
     _require(entry, "sha256", _SHA256, optional=bool(entry.get("md5")))
-    _place(entry)
-    if not all(isinstance(one, str) for one in entry["depends"]):
-        raise _Invalid(f"{entry['name']} has a dependency that is not a package")
+    _check_location(entry)
+    if not all(isinstance(dependency, str) for dependency in entry["depends"]):
+        raise _InvalidLock(f"{entry['name']} has a dependency that is not a package")
 
 
-def _pip(entry: JsonDict) -> None:
+def _check_pip(entry: JsonDict) -> None:
     _require(entry, "version", _WORD, optional=True)
     if entry.get("git"):
         check_repository(entry["name"], str(entry["git"]))
@@ -111,22 +111,24 @@ def _pip(entry: JsonDict) -> None:
         _require(entry, "folder", _FOLDER, optional=True)
         return
     _require(entry, "sha256", _SHA256)
-    _place(entry)
+    _check_location(entry)
 
 
-def _place(entry: JsonDict) -> None:
-    """An address on a server, or the name of a file that is in the store of packages."""
+def _check_location(entry: JsonDict) -> None:
+    """Check that an entry has a URL on a server or the name of a file in the package store."""
     _require(entry, "url", _ADDRESS, optional=bool(entry.get("file")))
     _require(entry, "file", _FILE, optional=bool(entry.get("url")))
     if entry.get("url") and not urlsplit(entry["url"]).hostname:
-        raise _Invalid(f"{entry['name']} has a URL without a host")
+        raise _InvalidLock(f"{entry['name']} has a URL without a host")
 
 
-def _require(entry: JsonDict, key: str, form: re.Pattern[str] | None, *, optional: bool = False) -> None:
-    """``form`` None: a whole number."""
+def _require(entry: JsonDict, key: str, pattern: re.Pattern[str] | None, *, optional: bool = False) -> None:
+    """Raise an error unless a value matches ``pattern``; if ``pattern`` is None, require an integer."""
     value = entry.get(key)
     if value is None and optional:
         return
-    right = type(value) is int if form is None else isinstance(value, str) and form.fullmatch(value) is not None
-    if not right:
-        raise _Invalid(f"invalid {key} of {str(entry.get('name', 'python'))[:80]!r}: {str(value)[:80]!r}")
+    is_valid = (
+        type(value) is int if pattern is None else isinstance(value, str) and pattern.fullmatch(value) is not None
+    )
+    if not is_valid:
+        raise _InvalidLock(f"invalid {key} of {str(entry.get('name', 'python'))[:80]!r}: {str(value)[:80]!r}")

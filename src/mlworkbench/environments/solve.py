@@ -1,7 +1,8 @@
-"""From what a project asks for and a target's platform to a lock: every package, to the last digest.
+"""Resolve a project's dependencies for a target's platform to a lock with exact packages and digests.
 
-Solved here, on the user's machine, whatever the target is; answers are kept for a week. A lock holds no secret:
-addresses lose their passwords and tokens, and such packages are marked ``private``.
+Resolution runs on the user's machine for every target, and results are cached for a week. A lock
+contains no secrets: passwords and tokens are removed from URLs, and such packages are marked
+``private``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.shared.environment_layout import FORMAT, MANAGED, digest_of
-from ..remote.shared.untrusted import parse_json
+from ..remote.shared.untrusted_json import parse_json
 from .channels import (
     Indexes,
     channels_of,
@@ -26,58 +27,61 @@ from .channels import (
     is_absolute,
     is_local_channel,
     is_remote,
-    known_words,
     mask,
+    normalize_channel,
     user_indexes,
 )
-from .conda import Asked, provided, solve_conda
+from .conda_solve import CondaRequest, installed_for_pip, solve_conda
 from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
-from .libc import has_sources, needed_glibc
+from .index_variables import SecretVariables
+from .interpreter_choice import DEFAULT, MIN_UV_PYTHON, choose_python, satisfies
+from .libc import has_sources, required_glibc
 from .local_files import check_sources, conda_files
 from .local_files import digest_of as file_digest
-from .named_secrets import NamedSecrets
 from .pinned_tools import Installer, find_tools, table_digest
-from .pip import Found, Wanted, requirement, solve_pip
+from .pip_solve import PipRequest, PipResult, format_requirement, solve_pip
 from .platforms import Platform
-from .pythons import DEFAULT, OLDEST_FOR_UV, choose_python, satisfies
-from .sources import Builds
+from .source_builds import BuildPolicy
 
-KEPT_FOR = 7 * 24 * 3600.0
-_KEY_VERSION = 2  # version 1 remembered locks of uv workspaces above the project under the key of the project
-# Settings of the user's for uv that change what it finds.
+CACHE_LIFETIME = 7 * 24 * 3600.0
+_KEY_VERSION = 2  # version 1 may have cached locks of uv workspaces above the project
+# The user's uv settings that affect the result.
 _UV_SETTINGS = (
     *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
     *("UV_INDEX_STRATEGY", "UV_PRERELEASE", "UV_RESOLUTION", "UV_EXCLUDE_NEWER", "UV_TORCH_BACKEND"),
     *("UV_NO_BUILD", "UV_NO_BINARY", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_PYTHON_DOWNLOADS_JSON_URL"),
     "UV_PYTHON_INSTALL_MIRROR",
 )
-_CONDA_FILE = re.compile(r"\.(?:conda|tar\.bz2)\b")  # a package by its address
+_CONDA_FILE = re.compile(r"\.(?:conda|tar\.bz2)\b")  # URL of a package file
 _FLAGS = {"--pre": ["--prerelease", "allow"]}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to solve. ``platform`` is where the packages run, ``machine`` where they are installed: an image may have
-    an older C library than the machine around it."""
+    """A request to resolve dependencies.
+
+    Packages run on ``platform`` and are installed on ``machine``: an image may have an older C library
+    than its host.
+    """
 
     dependencies: Dependencies
     platform: Platform
-    root: Path  # the project
+    root: Path  # project folder
     machine: Platform | None = None
-    host: tuple[str, str] | None = None  # path and version of a Python of the target's that may serve
-    installer: str = "3.10"  # version of the Python that our program runs on there; py-rattler must fit it
-    fallback: Platform | None = None  # the machine as it is, where ``platform`` is an aim that need not be met
-    builds: Builds = Builds()
-    folders: tuple[Path, ...] = ()  # outside the project, whose packages the user allows
+    host: tuple[str, str] | None = None  # path and version of a usable Python on the target
+    installer: str = "3.10"  # Python version that runs mlw on the target; py-rattler must support it
+    fallback: Platform | None = None  # the actual machine if ``platform`` is only preferred
+    builds: BuildPolicy = BuildPolicy()
+    folders: tuple[Path, ...] = ()  # allowed folders outside the project
 
 
 @dataclass(frozen=True)
-class Solved:
-    """A lock, and the files of this machine that it names: digest → path. They have to be sent along."""
+class SolveResult:
+    """A lock and the local files that it refers to, as digest → path. mlw uploads these files."""
 
     lock: JsonDict
     files: Mapping[str, Path] = field(default_factory=dict)
-    kept: bool = False  # from an earlier time
+    cached: bool = False  # from a previous call
 
 
 def solve(
@@ -86,63 +90,78 @@ def solve(
     environ: Mapping[str, str],
     *,
     refresh: bool = False,
-    tell: Callable[[str], None] = lambda text: None,
-) -> Solved:
-    """The lock for a request; raises SolveError with the resolver's explanation. ``tell``: what takes its time."""
+    report: Callable[[str], None] = lambda text: None,
+) -> SolveResult:
+    """Return the lock for a request. SolveError includes the resolver's explanation.
+
+    ``report`` is called with progress messages.
+    """
     check_sources(request.dependencies, request.root, request.folders)
     indexes = indexes_of(request.dependencies, environ, request.root)
-    note = cache / "locks" / f"{_key(request, indexes, environ)}.json"
-    known = None if refresh else _recall(note)
-    if known:
-        return replace(known, lock=NamedSecrets.of(environ).hidden(known.lock))  # an earlier version may have kept it
-    tell(f"resolving the packages of {request.dependencies.file or 'the project'} for {request.platform.subdir}")
-    solved = _solve(request, indexes, cache, environ)
-    where = Installer(request.machine or request.platform, request.installer)
-    solved = with_tools(solved, where, cache, environ, tell)
-    if _is_complete(solved):
-        _remember(note, solved)
-    return solved
+    cache_file = cache / "locks" / f"{_cache_key(request, indexes, environ)}.json"
+    cached = None if refresh else _load_cached(cache_file)
+    if cached:
+        # Earlier versions may have cached secrets.
+        return replace(cached, lock=SecretVariables.from_environ(environ).hide_in_lock(cached.lock))
+    report(f"resolving the packages of {request.dependencies.file or 'the project'} for {request.platform.subdir}")
+    result = _solve(request, indexes, cache, environ)
+    installer = Installer(request.machine or request.platform, request.installer)
+    result = add_tools(result, installer, cache, environ, report)
+    if _is_complete(result):
+        _save_cached(cache_file, result)
+    return result
 
 
-def _is_complete(solved: Solved) -> bool:
-    """Whether each tool can be had: an index that did not answer may do so at the next submit."""
-    return all(one.get("url") or str(one["sha256"]) in solved.files for one in solved.lock["tools"])
+def _is_complete(result: SolveResult) -> bool:
+    """Return whether every tool in the lock has a URL or a local file.
+
+    An incomplete result is not cached, because the package index may have the missing tools later.
+    """
+    return all(tool.get("url") or str(tool["sha256"]) in result.files for tool in result.lock["tools"])
 
 
-def with_tools(
-    solved: Solved, where: Installer, cache: Path, environ: Mapping[str, str], tell: Callable[[str], None]
-) -> Solved:
-    """With what builds it there, which is no part of what it is: whatever tools a lock named before, these are used."""
-    conda = bool(solved.lock["conda"])
-    tools, files = find_tools(where, conda=conda, cache=cache, environ=environ, tell=tell)
-    lock = NamedSecrets.of(environ).hidden({**solved.lock, "tools": tools})
-    return replace(solved, lock=lock, files={**solved.files, **files})
+def add_tools(
+    result: SolveResult, installer: Installer, cache: Path, environ: Mapping[str, str], report: Callable[[str], None]
+) -> SolveResult:
+    """Add the tools that build the environment, replacing any in the lock.
+
+    Tools are not included in the lock's digest.
+    """
+    conda = bool(result.lock["conda"])
+    tools, files = find_tools(installer, conda=conda, cache=cache, environ=environ, report=report)
+    lock = SecretVariables.from_environ(environ).hide_in_lock({**result.lock, "tools": tools})
+    return replace(result, lock=lock, files={**result.files, **files})
 
 
-def _solve(request: Request, indexes: Indexes, cache: Path, environ: Mapping[str, str]) -> Solved:
-    """For the aim; if that cannot be, or not without building from source, for the machine as it is."""
+def _solve(request: Request, indexes: Indexes, cache: Path, environ: Mapping[str, str]) -> SolveResult:
+    """Resolve for the preferred platform, else for the actual machine.
+
+    The actual machine is used if the first attempt fails or requires source builds.
+    """
     if request.fallback is None or request.fallback.libc == request.platform.libc:
         return _Solver(request, indexes, cache, environ).solve()
-    first = None
+    preferred = None
     try:
-        first = _Solver(request, indexes, cache, environ).solve()
-        if not has_sources(first.lock):
-            return first
+        preferred = _Solver(request, indexes, cache, environ).solve()
+        if not has_sources(preferred.lock):
+            return preferred
     except NotFetched:
-        raise  # for the machine as it is nobody would answer either
+        raise  # the index would not respond for the actual machine either
     except SolveError:
-        pass  # the machine's own explanation is the better one
+        pass  # the error for the actual machine is more useful
     try:
-        second = _Solver(replace(request, platform=request.fallback), indexes, cache, environ, request.platform).solve()
+        fallback = _Solver(
+            replace(request, platform=request.fallback), indexes, cache, environ, request.platform
+        ).solve()
     except SolveError:
-        if first is None:
+        if preferred is None:
             raise
-        return first
-    return first if first and has_sources(second.lock) else second
+        return preferred
+    return preferred if preferred and has_sources(fallback.lock) else fallback
 
 
 class _Solver:
-    """One solve."""
+    """A resolver for one request and one platform."""
 
     def __init__(
         self,
@@ -150,18 +169,18 @@ class _Solver:
         indexes: Indexes,
         cache: Path,
         environ: Mapping[str, str],
-        aim: Platform | None = None,  # what counts for packages that do not say which C library they need
+        libc_platform: Platform | None = None,  # for packages that do not specify a C library
     ) -> None:
         self._request = request
-        self._aim = aim or request.platform
-        self._asked = request.dependencies
+        self._libc_platform = libc_platform or request.platform
+        self._dependencies = request.dependencies
         self._indexes = indexes
         self._cache = cache
         self._environ = environ
 
-    def solve(self) -> Solved:
-        if self._asked.kind in (UV_LOCK, PIXI_LOCK):
-            from .locked import read_locked  # noqa: PLC0415 - few projects have such a file
+    def solve(self) -> SolveResult:
+        if self._dependencies.kind in (UV_LOCK, PIXI_LOCK):
+            from .existing_locks import read_locked  # noqa: PLC0415 - few projects have such a file
 
             python, conda, pip = read_locked(self._request, self._environ, self._cache)
         else:
@@ -179,64 +198,72 @@ class _Solver:
             "conda": conda,
             "pip": list(pip.packages),
         }
-        lock["glibc"] = needed_glibc(lock, self._aim)
+        lock["glibc"] = required_glibc(lock, self._libc_platform)
         lock["digest"] = digest_of(lock)
         if python["source"] == "uv" and self._request.host:
-            lock["instead"] = self._instead(self._request.host[1])  # no part of what it is
-        return Solved(lock, pip.files)
+            lock["instead"] = self._alternative_python(self._request.host[1])  # not included in the digest
+        return SolveResult(lock, pip.files)
 
     def _interpreter(self) -> tuple[JsonDict, list[JsonDict]]:
-        """The interpreter, and conda's packages if it is one of them."""
+        """Return the interpreter, and the conda packages if the interpreter comes from conda."""
         platform, root = self._request.platform, self._request.root
-        python = choose_python(self._asked, platform, self._request.host, self._environ, root)
+        python = choose_python(self._dependencies, platform, self._request.host, self._environ, root)
         if python is not None:
             return python, []
-        specs = [known_words(one.text) for one in self._asked.conda]
-        if not any(one.name == "python" for one in self._asked.conda):
-            pin = self._asked.python
+        specs = [normalize_channel(package.text) for package in self._dependencies.conda]
+        if not any(package.name == "python" for package in self._dependencies.conda):
+            pin = self._dependencies.python
             specs.append(_conda_python(pin) if pin else f"python {DEFAULT}.*" if not specs else "python")
-        asked = Asked(specs, channels_of(self._asked), platform, self._asked.file or "the project", root)
-        conda = solve_conda(asked, self._cache)
-        version = next(one["version"] for one in conda if one["name"] == "python")
+        request = CondaRequest(
+            specs, channels_of(self._dependencies), platform, self._dependencies.file or "the project", root
+        )
+        conda = solve_conda(request, self._cache)
+        version = next(package["version"] for package in conda if package["name"] == "python")
         return {"source": "conda", "version": version}, conda
 
-    def _instead(self, version: str) -> JsonDict:
-        """The Python that is on the machine, for who cannot fetch another; and the file that asks for another."""
-        file = self._asked.file or ""
+    def _alternative_python(self, version: str) -> JsonDict:
+        """Return the machine's Python version, and the file to edit to use it without a download."""
+        file = self._dependencies.file or ""
         return {"version": version, "file": file if file.endswith((".yml", ".yaml")) else None}
 
-    def _pip(self, python: str, conda: list[JsonDict]) -> Found:
-        if self._asked.pip and not satisfies(python, f">={OLDEST_FOR_UV}"):
-            first = self._asked.pip[0]
+    def _pip(self, python: str, conda: list[JsonDict]) -> PipResult:
+        if self._dependencies.pip and not satisfies(python, f">={MIN_UV_PYTHON}"):
+            first = self._dependencies.pip[0]
             raise ConfigError(
-                f"cannot resolve pip packages for Python {python}: uv supports {OLDEST_FOR_UV} and newer",
-                f"use python={OLDEST_FOR_UV} or newer, or conda packages",
+                f"cannot resolve pip packages for Python {python}: uv supports {MIN_UV_PYTHON} and newer",
+                f"use python={MIN_UV_PYTHON} or newer, or conda packages",
                 path=first.file,
                 line=first.line,
             )
-        options = [word for one in self._asked.options for word in _FLAGS.get(one.name, ())]
-        for one in self._asked.options:
-            if one.name in ("--no-binary", "--only-binary"):
-                options += [one.name, one.value]
-        wanted = Wanted(
-            lines=[*(requirement(one) for one in self._asked.pip), *self._usual(python, conda)],
+        options = [argument for line in self._dependencies.options for argument in _FLAGS.get(line.name, ())]
+        for line in self._dependencies.options:
+            if line.name in ("--no-binary", "--only-binary"):
+                options += [line.name, line.value]
+        request = PipRequest(
+            lines=[
+                *(format_requirement(line) for line in self._dependencies.pip),
+                *self._default_packages(python, conda),
+            ],
             platform=self._request.platform,
             python=python,
             indexes=self._indexes,
-            constraints=[requirement(one) for one in self._asked.constraints],
-            provided=provided(conda),
+            constraints=[format_requirement(line) for line in self._dependencies.constraints],
+            provided=installed_for_pip(conda),
             root=self._request.root,
-            file=self._asked.file or "the project",
+            file=self._dependencies.file or "the project",
             options=options,
-            builds=self._request.builds.within(self._asked),
+            builds=self._request.builds.for_project(self._dependencies),
             cache=self._cache,
             folders=self._request.folders,
         )
-        return solve_pip(wanted, self._environ)
+        return solve_pip(request, self._environ)
 
-    def _usual(self, python: str, conda: list[JsonDict]) -> list[str]:
-        """conda's `pip`, where no other conda package is asked for: with it came setuptools, which old code wants."""
-        if conda or not any(one.name == "pip" for one in self._asked.conda):
+    def _default_packages(self, python: str, conda: list[JsonDict]) -> list[str]:
+        """Return the packages to install if the project lists conda's `pip` but no other conda packages.
+
+        conda's `pip` included setuptools, which old code needs.
+        """
+        if conda or not any(package.name == "pip" for package in self._dependencies.conda):
             return []
         return ["pip"] if satisfies(python, ">=3.12") else ["pip", "setuptools"]
 
@@ -245,49 +272,59 @@ def _conda_python(pin: str) -> str:
     return f"python={pin}" if pin[:1].isdigit() else f"python {pin}"
 
 
-# -- what was solved before --------------------------------------------------------------------------
+# -- cache of results --------------------------------------------------------------------------------
 
 
-def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
-    """All that the answer depends on, but for time."""
-    asked, platform = request.dependencies, request.platform
-    said = {
+def _cache_key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
+    """Return a digest of everything that the result depends on, except the time."""
+    dependencies, platform = request.dependencies, request.platform
+    parts = {
         "version": _KEY_VERSION,
         "format": FORMAT,
-        "kind": asked.kind,
-        "python": asked.python,
-        "channels": channels_of(asked),
-        "conda": [one.text for one in asked.conda],
-        "pip": [mask(requirement(one)) for one in (*asked.pip, *asked.constraints)],
-        "options": [one.name for one in asked.options],
-        "files": [_digest(request.root / one.path) for one in (*asked.pip, *asked.constraints) if one.path],
-        "sources": asked.texts or [_digest(Path(path)) for path in asked.files],
-        "indexes": indexes.public(request.root),
+        "kind": dependencies.kind,
+        "python": dependencies.python,
+        "channels": channels_of(dependencies),
+        "conda": [entry.text for entry in dependencies.conda],
+        "pip": [mask(format_requirement(entry)) for entry in (*dependencies.pip, *dependencies.constraints)],
+        "options": [entry.name for entry in dependencies.options],
+        "files": [
+            _digest(request.root / entry.path) for entry in (*dependencies.pip, *dependencies.constraints) if entry.path
+        ],
+        "sources": dependencies.texts or [_digest(Path(path)) for path in dependencies.files],
+        "indexes": indexes.fingerprint(request.root),
         "platform": [platform.subdir, platform.libc, platform.cuda],
         "machine": [request.machine.libc if request.machine else None, request.installer],
         "fallback": request.fallback.libc if request.fallback else None,
         "host": request.host,
         "tools": table_digest(),
-        "builds": sorted(request.builds.remembered | request.builds.named),
+        "builds": sorted(request.builds.from_settings | request.builds.named),
         "folders": sorted(map(str, request.folders)),
         "uv": [mask(f"{name}={value}") for name, value in sorted(environ.items()) if name in _UV_SETTINGS],
-        # The same relative path is another folder in a copy of the project, whose packages may be other ones.
-        "root": os.path.realpath(request.root) if _reads_folders(request, indexes, environ) else None,
+        # In a copy of the project, the same relative path is a different folder, possibly with other packages.
+        "root": os.path.realpath(request.root) if _uses_local_folders(request, indexes, environ) else None,
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _reads_folders(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> bool:
-    """Whether the project names packages of this machine, or the user names some relative to the project."""
-    asked, own = request.dependencies, user_indexes(environ, request.root).places()
+def _uses_local_folders(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> bool:
+    """Return whether the result depends on local packages.
+
+    The project may list local sources, or the user's settings may contain paths relative to the project.
+    """
+    dependencies, user_addresses = request.dependencies, user_indexes(environ, request.root).addresses()
     settings = [environ[name] for name in ("UV_CONSTRAINT", "UV_OVERRIDE") if environ.get(name)]
-    places = [place for place in indexes.places() if place not in own or not is_absolute(place)]
-    channels = [*channels_of(asked), *(one.text for one in asked.conda if _CONDA_FILE.search(one.text))]
+    addresses = [
+        address for address in indexes.addresses() if address not in user_addresses or not is_absolute(address)
+    ]
+    channels = [
+        *channels_of(dependencies),
+        *(package.text for package in dependencies.conda if _CONDA_FILE.search(package.text)),
+    ]
     return (
-        any(not is_remote(place) for place in places)
-        or any(not is_absolute(place) for place in settings)
+        any(not is_remote(address) for address in addresses)
+        or any(not is_absolute(address) for address in settings)
         or any(map(is_local_channel, channels))
-        or asked.kind == PIXI_LOCK
+        or dependencies.kind == PIXI_LOCK
     )
 
 
@@ -298,24 +335,26 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _recall(note: Path) -> Solved | None:
+def _load_cached(cache_file: Path) -> SolveResult | None:
     try:
-        data = parse_json(note.read_bytes())
+        data = parse_json(cache_file.read_bytes())
         age = time.time() - float(data["made"])
         files = {str(key): Path(value) for key, value in data["files"].items()}
         lock = dict(data["lock"])
-        fits = 0 <= age < KEPT_FOR and lock["digest"] == digest_of(lock)
+        is_valid = 0 <= age < CACHE_LIFETIME and lock["digest"] == digest_of(lock)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # it is only a cache
-    return Solved(lock, files, kept=True) if fits and all(path.is_file() for path in files.values()) else None
+        return None  # the cache is optional
+    return (
+        SolveResult(lock, files, cached=True) if is_valid and all(path.is_file() for path in files.values()) else None
+    )
 
 
-def _remember(note: Path, solved: Solved) -> None:
-    data = {"made": time.time(), "lock": solved.lock, "files": {key: str(path) for key, path in solved.files.items()}}
-    part = note.with_suffix(f".{os.urandom(4).hex()}.part")
+def _save_cached(cache_file: Path, result: SolveResult) -> None:
+    data = {"made": time.time(), "lock": result.lock, "files": {key: str(path) for key, path in result.files.items()}}
+    temporary = cache_file.with_suffix(f".{os.urandom(4).hex()}.part")
     try:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(data), encoding="utf-8")
-        os.replace(part, note)
+        cache_file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(data), encoding="utf-8")
+        os.replace(temporary, cache_file)
     except OSError:
-        part.unlink(missing_ok=True)  # the next submit solves again
+        temporary.unlink(missing_ok=True)  # the next submit resolves again

@@ -1,7 +1,7 @@
-"""Source packages among pip's: resolved by static metadata, or by a build that the user has allowed, or refused.
+"""Source packages from pip: resolved by static metadata, built with the user's consent, or rejected.
 
-uv runs behind ``build_guard``: it reads static metadata of source packages itself and stops where it would have to run
-a build script. A version is never replaced by another because it lacks a wheel.
+uv runs with ``build_guard``: it reads the static metadata of source packages itself and stops
+before running a build script. A version without a wheel is never replaced by another version.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import SolveError
 from ..model import JsonDict
-from .build_guard import was_stopped
-from .channels import mask, without_secret
+from .build_guard import was_build_blocked
+from .channels import mask, strip_secret
 from .dependencies import Dependencies
 
 if sys.version_info >= (3, 11):
@@ -28,133 +28,149 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_MOST_BUILDS = 20
-_STOPPED = re.compile(r"Failed to (?:build|download and build) `([A-Za-z0-9._-]+?)(==| @ )([^`]+)`")
+_MAX_BUILDS = 20
+_BUILD_FAILURE = re.compile(r"Failed to (?:build|download and build) `([A-Za-z0-9._-]+?)(==| @ )([^`]+)`")
 
 Answer = CompletedProcess[str]
 
 
 @dataclass(frozen=True)
-class Builds:
-    """Packages that may run their build scripts on this machine, by normalized names."""
+class BuildPolicy:
+    """Packages that may run their build scripts on this machine, by normalized name."""
 
-    remembered: frozenset[str] = frozenset()  # from the user's settings: for packages of the user's own indexes
-    named: frozenset[str] = frozenset()  # for this command: wherever the package comes from
-    dry: bool = False  # run none
-    foreign: bool = False  # the project names indexes, which may have other packages under these names
+    from_settings: frozenset[str] = frozenset()  # allowed in the user's settings, if from the user's indexes
+    named: frozenset[str] = frozenset()  # allowed in this command, from any source
+    dry_run: bool = False  # run no build scripts
+    has_project_indexes: bool = False  # project indexes may have other packages with these names
 
-    def within(self, asked: Dependencies) -> Builds:
-        """For one project."""
-        return replace(self, foreign=bool(asked.index_url or asked.extra_index_urls or asked.find_links))
+    def for_project(self, dependencies: Dependencies) -> BuildPolicy:
+        """Return the policy for a project."""
+        return replace(
+            self,
+            has_project_indexes=bool(
+                dependencies.index_url or dependencies.extra_index_urls or dependencies.find_links
+            ),
+        )
 
-    def is_own(self, package: Stopped) -> bool:
-        """Whether it comes from the user's own indexes.
+    def is_from_user_index(self, package: BlockedPackage) -> bool:
+        """Return whether a package comes from the user's indexes.
 
-        What an address or an index of the project has under a name is for the project to choose: consent that was
-        given elsewhere does not extend to it.
+        A project controls the packages at its own URLs and indexes, so consent in the settings does not
+        apply to them.
         """
-        return not package.by_address and not self.foreign
+        return not package.by_url and not self.has_project_indexes
 
-    def allows(self, package: Stopped) -> bool:
-        return package.name in (self.named | self.remembered if self.is_own(package) else self.named)
+    def allows(self, package: BlockedPackage) -> bool:
+        return package.name in (self.named | self.from_settings if self.is_from_user_index(package) else self.named)
 
 
 @dataclass(frozen=True)
-class Stopped:
-    """A source package at whose build uv was stopped."""
+class BlockedPackage:
+    """A source package whose build was blocked."""
 
     name: str
-    by_address: bool
-    place: str  # its version, or the address without its password
+    by_url: bool
+    location: str  # version, or URL without password
 
     @property
     def line(self) -> str:
-        return f"{self.name} @ {self.place}" if self.by_address else f"{self.name}=={self.place}"
+        return f"{self.name} @ {self.location}" if self.by_url else f"{self.name}=={self.location}"
 
 
 @dataclass(frozen=True)
-class Asking:
-    """How uv is asked. ``ask``: options and lines of requirements to uv's answer."""
+class ResolveContext:
+    """Everything needed to resolve with uv. ``run_uv`` takes options and requirement lines, and returns uv's result."""
 
-    ask: Callable[[Sequence[str], Sequence[str]], Answer]
-    explain: Callable[[str], SolveError]  # any other failure, as an error of mlw
-    fetch: Callable[[str, Path], str]  # an address to a file, and its SHA-256
-    guard: Sequence[str]  # options with which uv cannot build
+    run_uv: Callable[[Sequence[str], Sequence[str]], Answer]
+    explain: Callable[[str], SolveError]  # converts uv's error output to a SolveError
+    fetch: Callable[[str, Path], str]  # downloads a URL to a file and returns its SHA-256
+    guard: Sequence[str]  # options that block builds
     options: Sequence[str]
     lines: Sequence[str]
-    file: str  # that names the packages
-    builds: Builds
+    file: str  # the file that lists the packages
+    builds: BuildPolicy
 
 
-def resolve(asking: Asking, folder: Path) -> dict[str, Any]:
-    """uv's answer, a ``pylock.toml``, without a build that was not allowed."""
-    known, built, kept = known_sources(), dict[Stopped, Answer](), Kept(folder / "kept")
+def resolve(context: ResolveContext, folder: Path) -> dict[str, Any]:
+    """Return uv's result, a ``pylock.toml``, without running builds that are not allowed."""
+    known, built, archives = known_sources(), dict[BlockedPackage, Answer](), ArchiveCache(folder / "kept")
     while True:
-        options = [*asking.guard, *asking.options, *kept.options, "--config-file", str(_settings(known, folder))]
-        done = asking.ask(options, asking.lines)
-        if not done.returncode:
-            answer = kept.restored(tomllib.loads(done.stdout))
-            right = tuple(one for one in known if not _differs(one, answer))
-            if right == known:
+        options = [
+            *context.guard,
+            *context.options,
+            *archives.options,
+            "--config-file",
+            str(_write_settings(known, folder)),
+        ]
+        result = context.run_uv(options, context.lines)
+        if not result.returncode:
+            answer = archives.restore_urls(tomllib.loads(result.stdout))
+            unchanged = tuple(source for source in known if not _differs(source, answer))
+            if unchanged == known:
                 return answer
-            known = right
+            known = unchanged
             continue
-        if not was_stopped(done.stderr):
-            raise asking.explain(done.stderr)
-        package = _stopped(done.stderr, asking)
-        if not asking.builds.allows(package) or asking.builds.dry:
-            raise _refusal(package, asking)
-        if package in built:  # and uv has not found again what was built
+        if not was_build_blocked(result.stderr):
+            raise context.explain(result.stderr)
+        package = _parse_blocked(result.stderr, context)
+        if not context.builds.allows(package) or context.builds.dry_run:
+            raise _refusal_error(package, context)
+        if package in built:  # uv did not find the result of its build
             if built[package].returncode:
-                raise asking.explain(built[package].stderr)
-            kept.add(package, asking)
-        elif len(built) == _MOST_BUILDS:
-            hint = f"pin exact versions in {asking.file}"
-            raise SolveError(f"too many source packages to build: more than {_MOST_BUILDS}", hint)
-        built[package] = _build(package, asking, kept.options)
+                raise context.explain(built[package].stderr)
+            archives.add(package, context)
+        elif len(built) == _MAX_BUILDS:
+            hint = f"pin exact versions in {context.file}"
+            raise SolveError(f"too many source packages to build: more than {_MAX_BUILDS}", hint)
+        built[package] = _build(package, context, archives.options)
 
 
-def _stopped(said: str, asking: Asking) -> Stopped:
-    found = _STOPPED.search(" ".join(said.split()))
-    if found is None:
+def _parse_blocked(stderr: str, context: ResolveContext) -> BlockedPackage:
+    match = _BUILD_FAILURE.search(" ".join(stderr.split()))
+    if match is None:
         raise SolveError(
-            f"{asking.file} lists a source package by URL only; finding its name would run its build script on this"
+            f"{context.file} lists a source package by URL only; finding its name would run its build script on this"
             " machine",
             "use NAME @ URL, or build a wheel and use that",
             more="source-package",
         )
-    name = re.sub(r"[-_.]+", "-", found[1]).lower()
-    return Stopped(name, found[2] == " @ ", mask(found[3]))
+    name = re.sub(r"[-_.]+", "-", match[1]).lower()
+    return BlockedPackage(name, match[2] == " @ ", mask(match[3]))
 
 
-def _build(package: Stopped, asking: Asking, options: Sequence[str]) -> Answer:
-    """Let uv build this package only: it keeps the metadata, and finds it there when it is asked again."""
-    line = next((one for one in asking.lines if package.by_address and _names(one, package)), package.line)
-    words = ["--only-binary", ":all:", "--no-binary", package.name, "--no-config", "--python", sys.executable]
-    return asking.ask([*words, *options], [line])
+def _build(package: BlockedPackage, context: ResolveContext, options: Sequence[str]) -> Answer:
+    """Let uv build only this package. uv caches the metadata for the next call."""
+    line = next(
+        (candidate for candidate in context.lines if package.by_url and _refers_to(candidate, package)), package.line
+    )
+    arguments = ["--only-binary", ":all:", "--no-binary", package.name, "--no-config", "--python", sys.executable]
+    return context.run_uv([*arguments, *options], [line])
 
 
-def _names(line: str, package: Stopped) -> bool:
-    """Whether a line of the project has the address, with the password that uv does not show."""
-    words = line.split(" ; ")[0].split(" --hash=")[0].split(" @ ")
-    return without_secret(words[-1].strip())[0] == without_secret(package.place)[0]
+def _refers_to(line: str, package: BlockedPackage) -> bool:
+    """Return whether a project line contains the package's URL.
+
+    The password is ignored, because uv does not print it.
+    """
+    parts = line.split(" ; ")[0].split(" --hash=")[0].split(" @ ")
+    return strip_secret(parts[-1].strip())[0] == strip_secret(package.location)[0]
 
 
-class Kept:
-    """Archives of servers that do not let uv keep them: in a folder, where uv finds again what it has built of them."""
+class ArchiveCache:
+    """Local copies of archives from servers that prohibit caching, so that uv finds its builds again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sources: dict[str, Mapping[str, Any]] = {}  # address in the folder → the archive as the index has it
+        self._sources: dict[str, Mapping[str, Any]] = {}  # URL of the local copy → archive on the index
 
     @property
     def options(self) -> list[str]:
         return ["--find-links", str(self._folder)] if self._sources else []
 
-    def add(self, package: Stopped, asking: Asking) -> None:
-        done = asking.ask([*asking.guard, "--no-deps", "--no-config"], [package.line])
-        packages = tomllib.loads(done.stdout).get("packages", ()) if not done.returncode else ()
-        source = next((one["sdist"] for one in packages if "sdist" in one), None)
+    def add(self, package: BlockedPackage, context: ResolveContext) -> None:
+        result = context.run_uv([*context.guard, "--no-deps", "--no-config"], [package.line])
+        packages = tomllib.loads(result.stdout).get("packages", ()) if not result.returncode else ()
+        source = next((item["sdist"] for item in packages if "sdist" in item), None)
         url = str(source.get("url", "")) if source else ""
         path = self._folder / unquote(urlsplit(url).path).rsplit("/", 1)[-1]
         if not source or path.as_uri() in self._sources:
@@ -164,81 +180,87 @@ class Kept:
                 more="source-package",
             )
         self._folder.mkdir(exist_ok=True)
-        if asking.fetch(url, path) != source.get("hashes", {}).get("sha256"):
+        if context.fetch(url, path) != source.get("hashes", {}).get("sha256"):
             raise SolveError(f"SHA-256 of {mask(url)} does not match the index", "try again")
         self._sources[path.as_uri()] = source
 
-    def restored(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """uv's answer with the addresses of the index."""
-        for one in answer.get("packages", ()):
-            if "sdist" in one:
-                one["sdist"] = self._sources.get(str(one["sdist"].get("url")), one["sdist"])
+    def restore_urls(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Replace the URLs of local copies in uv's result with those of the index."""
+        for package in answer.get("packages", ()):
+            if "sdist" in package:
+                package["sdist"] = self._sources.get(str(package["sdist"].get("url")), package["sdist"])
         return answer
 
 
-def _refusal(package: Stopped, asking: Asking) -> SolveError:
-    what = package.line if package.by_address else f"{package.name} {package.place}"
-    problem = f"{what} is a source package without static metadata; resolving it would run its build script"
+def _refusal_error(package: BlockedPackage, context: ResolveContext) -> SolveError:
+    description = package.line if package.by_url else f"{package.name} {package.location}"
+    problem = f"{description} is a source package without static metadata; resolving it would run its build script"
     allow = f"--allow-build {package.name}"
-    # A submit in the browser takes no options.
-    if asking.builds.is_own(package):
+    # The browser UI has no --allow-build option, so the hint names a command instead.
+    if context.builds.is_from_user_index(package):
         consent = f"{allow} (for the browser: mlw settings add allowed-builds {package.name})"
-    elif package.name in asking.builds.remembered:
+    elif package.name in context.builds.from_settings:
         consent = f"{allow} (your settings allow it only for packages from your own indexes; before submitting in the"
         consent += f" browser, run: mlw experiment prepare {allow})"
     else:
         consent = f"{allow} (before submitting in the browser, run: mlw experiment prepare {allow})"
-    if asking.builds.allows(package):
+    if context.builds.allows(package):
         hint = f"--dry-run does not run build scripts; run this first: mlw experiment prepare {allow}"
-    elif package.by_address:
+    elif package.by_url:
         hint = f"build a wheel and use that, or allow the build script to run on this machine: {consent}"
     else:
-        newest = _newest_wheel(package.name, asking)
+        newest = _newest_wheel(package.name, context)
         choice = f"use {newest}, the newest version with a wheel" if newest else "no version has a wheel"
         hint = f"{choice}; or allow the build script to run on this machine: {consent}"
     return SolveError(problem, hint, more="source-package")
 
 
-def _newest_wheel(name: str, asking: Asking) -> str | None:
-    words = ["--only-binary", ":all:", "--no-deps", "--no-config", "--python", sys.executable]
-    done = asking.ask(words, [name])
-    packages = tomllib.loads(done.stdout).get("packages", ()) if not done.returncode else ()
-    return next((str(one["version"]) for one in packages if "version" in one), None)
+def _newest_wheel(name: str, context: ResolveContext) -> str | None:
+    arguments = ["--only-binary", ":all:", "--no-deps", "--no-config", "--python", sys.executable]
+    result = context.run_uv(arguments, [name])
+    packages = tomllib.loads(result.stdout).get("packages", ()) if not result.returncode else ()
+    return next((str(package["version"]) for package in packages if "version" in package), None)
 
 
-# -- archives whose metadata we know ---------------------------------------------------------------------
+# -- archives with known metadata ------------------------------------------------------------------------
 
 
 @cache
 def known_sources() -> tuple[JsonDict, ...]:
-    """Archives that were inspected: their metadata is what their build scripts produce, though not marked static.
+    """Return the archives that are known to have correct metadata, although it is not marked static.
 
-    ``scripts/record-source-metadata`` makes the list.
+    Their metadata was compared with the result of a build. ``scripts/record-source-metadata`` writes
+    the list.
     """
     text = Path(__file__).with_name("known_sources.json").read_text(encoding="utf-8")
     return tuple(json.loads(text))
 
 
-def _settings(known: Sequence[JsonDict], folder: Path) -> Path:
-    """A file of settings for uv, and in place of all that it would look for: it takes these metadata as they are."""
+def _write_settings(known: Sequence[JsonDict], folder: Path) -> Path:
+    """Write a uv settings file with this metadata. uv then does not search for other settings files."""
     path = folder / "uv.toml"
     keys = ("name", "version", "requires-dist", "requires-python", "provides-extra")
     tables = (
-        "[[dependency-metadata]]\n" + "".join(f"{key} = {json.dumps(one[key])}\n" for key in keys) for one in known
+        "[[dependency-metadata]]\n" + "".join(f"{key} = {json.dumps(source[key])}\n" for key in keys)
+        for source in known
     )
     path.write_text("\n".join(tables), encoding="utf-8")
     return path
 
 
 def _differs(known: JsonDict, answer: Mapping[str, Any]) -> bool:
-    """Whether an index has another file under that name and version: then nothing is known of it."""
-    same = [one for one in answer.get("packages", ()) if one["name"] == known["name"]]
+    """Return whether an index has a different file, with unknown metadata, for this name and version."""
+    packages = [package for package in answer.get("packages", ()) if package["name"] == known["name"]]
     return any(
-        one.get("version") in (None, known["version"]) and set(_digests(one)) != {known["sha256"]} for one in same
+        package.get("version") in (None, known["version"]) and set(_digests(package)) != {known["sha256"]}
+        for package in packages
     )
 
 
 def _digests(package: Mapping[str, Any]) -> Iterator[str | None]:
-    """Of the files that may be installed; a wheel or another source is another file."""
+    """Yield the digests of the files that may be installed.
+
+    Wheels and other sources are included, because their metadata may differ from that of the known file.
+    """
     files = [*package.get("wheels", ()), package.get("archive"), package.get("sdist"), package.get("vcs")]
-    yield from (one.get("hashes", {}).get("sha256") for one in files if one)
+    yield from (file.get("hashes", {}).get("sha256") for file in files if file)

@@ -1,10 +1,11 @@
-"""The environment variables that uv gets when it reads text of a project or of an index.
+"""Environment variables for uv when it reads text from a project or an index.
 
-uv replaces ``${NAME}`` in the addresses of requirements, also in those that packages name in their metadata: an index
-could ask for ``https://…/${AWS_SECRET_ACCESS_KEY}``. So uv gets only what it needs, and no secret. Names are replaced
-in upper case only, therefore proxies, which may hold a password, are passed in lower case. Indexes with their passwords
-are in the file of requirements (``channels.py``), never in the environment. So are passwords of ``.netrc`` and of a
-keyring, which uv would send over plain HTTP, and to every port of a host (``credentials.py``).
+uv replaces ``${NAME}`` in the URLs of requirements, including those in package metadata: an index
+could require ``https://…/${AWS_SECRET_ACCESS_KEY}``. Therefore uv gets only the variables that it
+needs, and no secrets. uv replaces only uppercase names, so proxy settings, which may contain a
+password, are passed in lowercase. Indexes with passwords are written to the requirements file
+(``channels``), never to the environment. The same applies to passwords from ``.netrc`` and the
+keyring, which uv would send over plain HTTP and to every port of a host (``credentials``).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _UV = (
     *("CONCURRENT_DOWNLOADS", "CONCURRENT_BUILDS", "CREDENTIALS_DIR", "PYTHON_DOWNLOADS"),
     *("GIT_LFS", "NO_GITHUB_FAST_PATH", "LINK_MODE"),
 )
-# uv's git clones repositories that packages name, with their submodules: without hooks, and from servers only. A path
-# is allowed at first hand, because uv clones from its own cache; git refuses one that a submodule names. The answer of
-# uv is checked for repositories of this machine (``local_files.check_repository``).
+# uv uses git to clone package repositories and their submodules: without hooks, and only from servers. A direct path
+# is allowed, because uv clones from its own cache; git rejects paths in submodules. uv's result is checked for
+# local repositories (``local_files.check_repository``).
 _GIT = (
     ("core.hooksPath", os.devnull),
     ("protocol.allow", "never"),
@@ -39,7 +40,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 def uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What uv needs of the user's environment."""
+    """Return the part of the user's environment that uv needs."""
     names = (*_PASSED, *(f"UV_{name}" for name in _UV))
     passed = {name: environ[name] for name in names if name in environ}
     passed["NETRC"] = os.devnull
@@ -52,7 +53,7 @@ def uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _git_settings() -> dict[str, str]:
-    """Variables that git reads as settings; they outweigh those of the user and of a repository."""
+    """Return variables with git settings that override those of the user and the repository."""
     settings = {"GIT_CONFIG_COUNT": str(len(_GIT))}
     for number, (name, value) in enumerate(_GIT):
         settings |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}

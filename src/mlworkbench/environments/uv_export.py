@@ -1,8 +1,9 @@
-"""Export the packages of a ``uv.lock`` with uv, from the text of the project's own two files only.
+"""Export the packages in a ``uv.lock`` with uv, using only the text of the project's own two files.
 
-uv looks for a workspace in all folders above a project, and then reads the lock file of that workspace. Such a folder
-may belong to another user, or to a repository that contains the project as a subfolder. Therefore uv gets a private
-copy of the files, in a folder outside any workspace, and every package it prints must be in the project's lock file.
+uv searches all folders above a project for a workspace and then reads the lock file of that
+workspace. Such a folder may belong to another user, or to a repository that contains the project as
+a subfolder. Therefore uv gets a private copy of the files in a folder outside any workspace, and
+every package that it prints must be in the project's lock file.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from urllib.parse import parse_qsl
 
 from ..errors import ConfigError, SolveError
 from .channels import mask
-from .named import normal
-from .pip import run_uv
-from .words import shorten
+from .pip_solve import run_uv
+from .requirement import normalize_name
+from .solver_messages import shorten
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -37,10 +38,13 @@ _LOCK_AGAIN = "recreate it with 'uv lock'"
 
 
 def export_lock(texts: Sequence[str], environ: Mapping[str, str], file: str) -> list[str]:
-    """Lines of requirements with exact versions and hashes. ``texts``: contents of uv.lock and of pyproject.toml."""
+    """Return requirement lines with exact versions and hashes.
+
+    ``texts`` contains the contents of ``uv.lock`` and ``pyproject.toml``.
+    """
     lock, project = texts
-    words = ["export", "--frozen", "--offline", "--no-emit-workspace", "--no-header", "--no-annotate", "--quiet"]
-    words += ["--no-config"]  # a project could choose the folder of the cache
+    arguments = ["export", "--frozen", "--offline", "--no-emit-workspace", "--no-header", "--no-annotate", "--quiet"]
+    arguments += ["--no-config"]  # otherwise a project could set the cache folder
     with tempfile.TemporaryDirectory(prefix="mlw-export-") as private:
         folder = Path(private, "project")
         folder.mkdir()
@@ -48,58 +52,58 @@ def export_lock(texts: Sequence[str], environ: Mapping[str, str], file: str) -> 
         Path(folder, "pyproject.toml").write_text(project, encoding="utf-8")
         Path(folder, "uv.lock").write_text(lock, encoding="utf-8")
         settings = {**environ, "UV_PYTHON_DOWNLOADS": "never"}
-        done = run_uv([*words, "--project", str(folder)], settings, folder)
-    if done.returncode:
-        said = mask(done.stderr).replace(f"{folder}/", "").removeprefix("error: ")
-        raise SolveError(f"uv cannot read {file}:\n{shorten(said)}", _LOCK_AGAIN)
-    lines = [line for line in done.stdout.replace("\\\n", " ").splitlines() if line.strip()]
-    known = _locked_packages(lock)
+        result = run_uv([*arguments, "--project", str(folder)], settings, folder)
+    if result.returncode:
+        message = mask(result.stderr).replace(f"{folder}/", "").removeprefix("error: ")
+        raise SolveError(f"uv cannot read {file}:\n{shorten(message)}", _LOCK_AGAIN)
+    lines = [line for line in result.stdout.replace("\\\n", " ").splitlines() if line.strip()]
+    locked = _locked_packages(lock)
     for line in lines:
-        _check(line, known, file)
+        _check(line, locked, file)
     return lines
 
 
 def _locked_packages(lock: str) -> dict[str, list[dict[str, Any]]]:
-    """The packages of a lock file by normalized name; a name may have several versions."""
+    """Return the packages in a lock file by normalized name. A name may have several versions."""
     packages: dict[str, list[dict[str, Any]]] = {}
     for package in tomllib.loads(lock).get("package", ()):
-        packages.setdefault(normal(str(package.get("name"))), []).append(package)
+        packages.setdefault(normalize_name(str(package.get("name"))), []).append(package)
     return packages
 
 
-def _check(line: str, known: Mapping[str, list[dict[str, Any]]], file: str) -> None:
-    """Raise ConfigError unless the line is a package of the lock file."""
+def _check(line: str, locked: Mapping[str, list[dict[str, Any]]], file: str) -> None:
+    """Raise ConfigError unless the line is a package in the lock file."""
     if line.startswith(("-e ", "./", "../")):
         raise ConfigError("workspace packages from folders are not supported", "build a wheel", path=file)
     package = _PACKAGE.match(line)
     if package is None:
         raise ConfigError(f"{mask(line[:200])!r} is not a package", _LOCK_AGAIN, path=file)
     hashes = set(_HASH.findall(line))
-    if not any(_is_locked(package, hashes, one) for one in known.get(normal(package["name"]), ())):
+    if not any(_is_locked(package, hashes, entry) for entry in locked.get(normalize_name(package["name"]), ())):
         problem = f"uv exports {mask(package[0].strip())[:200]}, which is not in this lock file"
         raise ConfigError(problem, _LOCK_AGAIN, path=file)
 
 
 def _is_locked(package: re.Match[str], hashes: set[str], locked: Mapping[str, Any]) -> bool:
     files = [*locked.get("wheels", ()), *([locked["sdist"]] if "sdist" in locked else ())]
-    if not hashes <= {one.get("hash") for one in files}:
+    if not hashes <= {file.get("hash") for file in files}:
         return False
     source = locked.get("source", {})
     if package["address"]:
-        return _split(package["address"]) in _sources(source)
+        return _split_subdirectory(package["address"]) in _sources(source)
     return "registry" in source and package["version"] == locked.get("version")
 
 
-def _split(address: str) -> tuple[str, str]:
-    """The address and the subdirectory in its fragment."""
-    place, _, fragment = address.partition("#")
-    return place, dict(parse_qsl(fragment)).get("subdirectory", "")
+def _split_subdirectory(address: str) -> tuple[str, str]:
+    """Return the URL without its fragment, and the subdirectory that the fragment specifies."""
+    url, _, fragment = address.partition("#")
+    return url, dict(parse_qsl(fragment)).get("subdirectory", "")
 
 
 def _sources(source: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What ``_split`` returns for the source of a package that does not come from an index."""
+    """Return [(URL, subdirectory)] for a package that is not from an index, otherwise an empty list."""
     if "url" in source:
         return [(source["url"], source.get("subdirectory", ""))]
-    place, _, commit = str(source.get("git", "")).rpartition("#")
-    repository, _, query = place.partition("?")
+    url, _, commit = str(source.get("git", "")).rpartition("#")
+    repository, _, query = url.partition("?")
     return [(f"git+{repository}@{commit}", dict(parse_qsl(query)).get("subdirectory", ""))] if repository else []

@@ -1,7 +1,8 @@
-"""``${NAME}`` in addresses that a project names: a project must not send the user's variables to a place it chooses.
+"""Policy for ``${NAME}`` in project URLs.
 
-pip and uv replace such names wherever an address occurs. Here only the user and password of an address are replaced,
-and only for hosts that this user has named (``mlw settings add index-hosts``). Everything else is refused.
+A project must not send the user's variables to a host that it chooses. pip and uv replace such
+names anywhere in a URL. mlw replaces them only in the user name and password of a URL, and only for
+hosts that this user has allowed (``mlw settings add index-hosts``). Everything else is rejected.
 """
 
 from __future__ import annotations
@@ -12,93 +13,93 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from ..errors import ConfigError
-from .credentials import PLAIN, with_netrc
+from .credentials import PLAIN_URL, with_netrc
 from .dependencies import Dependencies, Line
 
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
-# Narrower than any URL parser. Parsers disagree about where the host begins (a backslash, a second @, a tab), and
-# the host that is checked here must be the host that uv connects to.
+# This pattern is stricter than URL parsers, which disagree about where the host begins (backslash, second @, tab).
+# The host that is checked here must be the host that uv connects to.
 _ADDRESS = re.compile(
     r"(?P<scheme>(?:git\+)?https?)://(?P<credentials>(?:[A-Za-z0-9._~%+!*:-]|\$\{[A-Z0-9_]+\})+)"
     r"@(?P<host>[A-Za-z0-9.-]+)(?::(?P<port>[0-9]{1,5}))?(?P<rest>(?:[/?#][^\s\\]*)?)"
 )
-_KEPT = "%~!*+:"  # a value may be percent-encoded already, as pip wants it, or be user:password
+_UNQUOTED = "%~!*+:"  # a value may already be percent-encoded, as pip expects, or be user:password
 
 
 @dataclass(frozen=True)
-class Allowed:
-    """What may be replaced: this user's variables, in addresses of these hosts."""
+class AllowedVariables:
+    """The user's variables, and the hosts whose URLs may contain them."""
 
     environ: Mapping[str, str]
     hosts: frozenset[str] = frozenset()
 
 
-def expand_credentials(dependencies: Dependencies, allowed: Allowed) -> Dependencies:
-    """The same with users and passwords filled in; raises ConfigError for any other ``${NAME}`` in an address."""
-    for one in (*dependencies.pip, *dependencies.constraints):
-        refuse_variables(one.path or "", one)
+def expand_credentials(dependencies: Dependencies, allowed: AllowedVariables) -> Dependencies:
+    """Fill in user names and passwords; raise ConfigError for any other ``${NAME}`` in a URL."""
+    for entry in (*dependencies.pip, *dependencies.constraints):
+        refuse_variables(entry.path or "", entry)
     for package in dependencies.conda:
         refuse_variables(package.text, package)
-    at = Line("", dependencies.file, 0)
+    whole_file = Line("", dependencies.file, 0)
     return replace(
         dependencies,
-        channels=tuple(_expand(one, at, allowed) for one in dependencies.channels),
-        options=tuple(replace(one, value=_expand(one.value, one, allowed)) for one in dependencies.options),
-        pip=tuple(replace(one, url=one.url and _expand(one.url, one, allowed)) for one in dependencies.pip),
+        channels=tuple(_expand(entry, whole_file, allowed) for entry in dependencies.channels),
+        options=tuple(replace(entry, value=_expand(entry.value, entry, allowed)) for entry in dependencies.options),
+        pip=tuple(replace(entry, url=entry.url and _expand(entry.url, entry, allowed)) for entry in dependencies.pip),
         constraints=tuple(
-            replace(one, url=one.url and _expand(one.url, one, allowed)) for one in dependencies.constraints
+            replace(entry, url=entry.url and _expand(entry.url, entry, allowed)) for entry in dependencies.constraints
         ),
     )
 
 
-def refuse_variables(text: str, at: Line) -> None:
-    """Raise ConfigError if uv would replace something in it."""
-    found = _VARIABLE.search(text)
-    if found:
+def refuse_variables(text: str, line: Line) -> None:
+    """Raise ConfigError if uv would replace a variable in the string."""
+    match = _VARIABLE.search(text)
+    if match:
         raise ConfigError(
-            f"variable {found[0]} is not expanded: a project cannot read your environment",
+            f"variable {match[0]} is not expanded: a project cannot read your environment",
             "use the value itself; only the user and password in a URL can be variables",
-            path=at.file,
-            line=at.line,
+            path=line.file,
+            line=line.line,
         )
 
 
-def _expand(address: str, at: Line, allowed: Allowed) -> str:
-    found = _VARIABLE.search(address)
-    if not found:
-        plain = PLAIN.fullmatch(address)
-        named = plain is not None and bool(allowed.hosts.intersection(_places(plain)))
-        return with_netrc(address, allowed.environ, named=named)
+def _expand(address: str, line: Line, allowed: AllowedVariables) -> str:
+    match = _VARIABLE.search(address)
+    if not match:
+        plain_url = PLAIN_URL.fullmatch(address)
+        configured = plain_url is not None and bool(allowed.hosts.intersection(_host_names(plain_url)))
+        return with_netrc(address, allowed.environ, configured=configured)
     parts = _ADDRESS.fullmatch(address)
-    refuse_variables(parts["rest"] if parts else address, at)
-    assert parts  # for an address of any other form the line above has raised
-    places = _places(parts)
-    if not allowed.hosts.intersection(places):
+    refuse_variables(parts["rest"] if parts else address, line)
+    assert parts  # otherwise, an error was raised
+    names = _host_names(parts)
+    if not allowed.hosts.intersection(names):
         raise ConfigError(
-            f"variable {found[0]} is not sent to {places[0]}: the host is not allowed",
-            f"if you trust the host with your credentials, run: mlw settings add index-hosts {places[0]}",
-            path=at.file,
-            line=at.line,
+            f"variable {match[0]} is not sent to {names[0]}: the host is not allowed",
+            f"if you trust the host with your credentials, run: mlw settings add index-hosts {names[0]}",
+            path=line.file,
+            line=line.line,
         )
     start, end = parts.span("credentials")
-    return address[:start] + _filled(parts["credentials"], at, allowed.environ) + address[end:]
+    return address[:start] + _fill_credentials(parts["credentials"], line, allowed.environ) + address[end:]
 
 
-def _places(parts: re.Match[str]) -> tuple[str, ...]:
-    """The host as settings name it: without a port only for HTTPS at its standard port."""
+def _host_names(parts: re.Match[str]) -> tuple[str, ...]:
+    """Return the names under which settings may list a host. Only HTTPS on port 443 needs no port."""
     host = parts["host"].lower()
     secure = parts["scheme"].endswith("https")
     port = int(parts["port"] or (443 if secure else 80))
     return (host, f"{host}:{port}") if secure and port == 443 else (f"{host}:{port}",)
 
 
-def _filled(credentials: str, at: Line, environ: Mapping[str, str]) -> str:
-    """Values are quoted: a / or @ in a password must not move the host."""
+def _fill_credentials(credentials: str, line: Line, environ: Mapping[str, str]) -> str:
+    """Replace variables with percent-encoded values, so that / or @ in a password cannot change the host."""
 
-    def value(found: re.Match[str]) -> str:
-        if not environ.get(found[1]):
-            hint = f"export {found[1]}=…, or keep the password in ~/.netrc"
-            raise ConfigError(f"variable {found[0]} is not set", hint, path=at.file, line=at.line)
-        return quote(environ[found[1]], safe=_KEPT)
+    def value(match: re.Match[str]) -> str:
+        if not environ.get(match[1]):
+            hint = f"export {match[1]}=…, or keep the password in ~/.netrc"
+            raise ConfigError(f"variable {match[0]} is not set", hint, path=line.file, line=line.line)
+        return quote(environ[match[1]], safe=_UNQUOTED)
 
     return _VARIABLE.sub(value, credentials)

@@ -1,4 +1,4 @@
-"""Wheel tags: for which Pythons and platforms a wheel is, read from its file name."""
+"""Wheel tags in file names: the Python versions and platforms that a wheel supports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OLD_TAGS = {"manylinux1": "manylinux_2_5", "manylinux2010": "manylinux_2_12", "
 
 
 class Tag(NamedTuple):
-    """``cp310-abi3-manylinux_2_17_x86_64``."""
+    """A wheel tag such as ``cp310-abi3-manylinux_2_17_x86_64``."""
 
     python: str
     abi: str
@@ -22,14 +22,18 @@ class Tag(NamedTuple):
         return "-".join(self)
 
 
-def tags_of(file: str) -> list[Tag]:
-    """All tags of a wheel."""
+def parse_tags(file: str) -> list[Tag]:
+    """Return all tags in a wheel's file name."""
     *_, python, abi, platform = file.removesuffix(".whl").split("-")
-    return [Tag(*one) for one in product(python.split("."), abi.split("."), platform.split("."))]
+    return [Tag(*parts) for parts in product(python.split("."), abi.split("."), platform.split("."))]
 
 
-def fits(tag: Tag, machine: Platform, python: str) -> bool:
-    """Whether a wheel with this tag runs there. ``python`` is the version of the Python that would import it."""
+def is_compatible(tag: Tag, machine: Platform, python: str) -> bool:
+    """Return whether a wheel with this tag runs on a machine with the given ``python`` version.
+
+    CPython wheels without ``abi3`` are rejected, even if they are for this version. Tags such as ``py3`` match every
+    version. Of the platform, the glibc version is compared, but not the versions of musl and macOS.
+    """
     oldest = re.fullmatch(r"cp(\d)(\d+)", tag.python)
     if oldest and (tag.abi != "abi3" or _numbers(python) < (int(oldest[1]), int(oldest[2]))):
         return False
@@ -41,9 +45,9 @@ def fits(tag: Tag, machine: Platform, python: str) -> bool:
     parts = re.fullmatch(r"(manylinux|musllinux|macosx)_(\d+)_(\d+)_(\w+)", platform)
     if not parts or parts[4] != machine.machine:
         return False
-    if machine.linux and machine.libc != "musl":
+    if machine.is_linux and machine.libc != "musl":
         return parts[1] == "manylinux" and (2, int(parts[3])) <= _numbers(machine.libc or OLDEST_GLIBC)
-    return parts[1] == ("musllinux" if machine.linux else "macosx")
+    return parts[1] == ("musllinux" if machine.is_linux else "macosx")
 
 
 def _numbers(version: str) -> tuple[int, int]:

@@ -1,7 +1,8 @@
-"""Troubles by name: a text for each, shipped with the package.
+"""Troubleshooting pages by name, shipped with the package.
 
-``mlw explain NAME`` prints one, docs/troubleshooting.md is made of them all, and messages that need more than a hint
-name one. Each begins with its title; its list "You see:" has the messages, with … for names and numbers.
+``mlw explain NAME`` prints a page, and docs/troubleshooting.md is generated from all pages. Messages
+refer to a page if a hint is not enough. Each page begins with its title; its list "You see:"
+contains the messages, with … in place of names and numbers.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 
 from ..errors import UnknownName
 
-PLACE = Path(__file__).parent
-# Folder → what its texts are about, in the order of the page.
+FOLDER = Path(__file__).parent
+# Folder → heading of its pages, in the order of docs/troubleshooting.md.
 GROUPS = {
     "project": "Commands and projects",
     "python": "Python for scripts",
@@ -28,17 +29,17 @@ GROUPS = {
     "browser": "Browser UI",
     "tools": "Spark and MLflow",
 }
-_LEAST = 8  # letters of a message that must be there to know it by
-_LONGEST = 2000  # letters of a message that are looked at: it may come from a target, and nobody's words are longer
-_LABEL = "error: "  # as it is seen on a terminal
+_MIN_MATCH = 8  # minimum number of characters for a match
+_MAX_COMPARED = 2000  # maximum number of characters compared: the message may come from a target
+_LABEL = "error: "  # prefix of error messages in a terminal
 _ITEM = re.compile(r"^- ((?:`[^`]+`(?:, )?)+)")
-_EXCEPTION = re.compile(r"^\w+(?:Error|Exception): ")  # which people leave out when they type a message
+_EXCEPTION = re.compile(r"^\w+(?:Error|Exception): ")  # users often omit it when typing a message
 _QUOTES = re.compile("[\"'`´‘’“”]")
 
 
 @dataclass(frozen=True)
 class Symptom:
-    """One trouble: what is seen, why, and what to do. ``body`` is Markdown without the title."""
+    """A troubleshooting page: symptoms, cause, and solution. ``body`` is Markdown without the title."""
 
     name: str
     group: str
@@ -46,65 +47,71 @@ class Symptom:
     body: str
 
     def seen(self) -> list[str]:
-        """The messages that belong to it."""
+        """Return the messages that the page explains."""
         _, _, below = self.body.partition("You see:\n")
-        found: list[str] = []
+        messages: list[str] = []
         for line in below.lstrip("\n").splitlines():
             item = _ITEM.match(line)
             if item is None:
                 break
-            found += [words.removeprefix(_LABEL) for words in re.findall("`([^`]+)`", item.group(1))]
-        return found
+            messages += [message.removeprefix(_LABEL) for message in re.findall("`([^`]+)`", item.group(1))]
+        return messages
 
     def former(self) -> list[str]:
-        """Messages of earlier versions that belong to it, one per line of its file in ``former/``."""
-        path = PLACE / "former" / f"{self.name}.txt"
+        """Return messages of earlier versions, one per line of the page's file in ``former/``."""
+        path = FOLDER / "former" / f"{self.name}.txt"
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def symptoms(groups: Collection[str] = ()) -> Iterator[Symptom]:
-    """All, or those of some groups: group by group, by their names."""
+    """Yield all pages, or those in ``groups``, by group and then by name."""
     for group in GROUPS:
         if not groups or group in groups:
-            for path in sorted((PLACE / group).glob("*.md")):
+            for path in sorted((FOLDER / group).glob("*.md")):
                 yield _read(path)
 
 
 def symptom(name: str) -> Symptom:
-    """The page of that name; of a message that belongs to one, too, with or without its quotes and its beginning."""
-    found = {path.stem: path for group in GROUPS for path in (PLACE / group).glob("*.md")}
-    path = found.get(name.lower())
+    """Return the page with this name, or the page that explains this message.
+
+    A message may lack its quotes and its beginning.
+    """
+    pages = {path.stem: path for group in GROUPS for path in (FOLDER / group).glob("*.md")}
+    path = pages.get(name.lower())
     if path is None:
         fitting = symptom_of(name) or _similar(name)
-        path = found.get(fitting) if fitting else None
+        path = pages.get(fitting) if fitting else None
     if path is None:
-        raise UnknownName("explain page", name, found, _proposal(name, found))
+        raise UnknownName("explain page", name, pages, _proposal(name, pages))
     return _read(path)
 
 
 def symptom_of(message: str, groups: Collection[str] = ()) -> str | None:
-    """The name of the text that speaks of this message; of several, the one that has most of its words."""
-    message = message[:_LONGEST].removeprefix(_LABEL)
+    """Return the name of the page that explains this message, preferring the longest match."""
+    message = message[:_MAX_COMPARED].removeprefix(_LABEL)
     best, name = 0, None
-    for one in symptoms(groups):
-        for words in (*one.seen(), *one.former()):
-            parts = [part for part in words.split("…") if part.strip()]
+    for page in symptoms(groups):
+        for pattern in (*page.seen(), *page.former()):
+            parts = [part for part in pattern.split("…") if part.strip()]
             length = sum(map(len, parts))
-            if length >= max(_LEAST, best + 1) and _fits(words, message):
-                best, name = length, one.name
+            if length >= max(_MIN_MATCH, best + 1) and _fits(pattern, message):
+                best, name = length, page.name
     return name
 
 
 def _similar(typed: str) -> str | None:
-    """The page of a message as people type it: from its middle, in other case, without quotes. The longest wins."""
-    typed = _as_typed(typed[:_LONGEST])
+    """Return the page for a message as typed by a user, preferring the longest match.
+
+    The message may lack its beginning and quotes, and differ in case.
+    """
+    typed = _as_typed(typed[:_MAX_COMPARED])
     best, name = 0, None
-    for one in symptoms():
-        for words in (*one.seen(), *one.former()):
-            parts = [part for part in _as_typed(_EXCEPTION.sub("", words)).rstrip("…: ").split("…") if part.strip()]
+    for page in symptoms():
+        for pattern in (*page.seen(), *page.former()):
+            parts = [part for part in _as_typed(_EXCEPTION.sub("", pattern)).rstrip("…: ").split("…") if part.strip()]
             length = sum(map(len, parts))
-            if length >= max(_LEAST, best + 1) and _has_in_order(typed, parts):
-                best, name = length, one.name
+            if length >= max(_MIN_MATCH, best + 1) and _has_in_order(typed, parts):
+                best, name = length, page.name
     return name
 
 
@@ -122,12 +129,13 @@ def _has_in_order(text: str, parts: list[str]) -> bool:
     return True
 
 
-def _fits(words: str, message: str) -> bool:
-    """Whether each part follows the one before it, with a letter between them at least.
+def _fits(pattern: str, message: str) -> bool:
+    """Return whether the parts occur in order, with at least one character between them.
 
-    The first place of a part is always good enough, so none is tried twice: hostile words must not take hours.
+    The first occurrence of each part suffices, so there is no backtracking: untrusted text must not
+    take hours to match.
     """
-    first, *parts = words.rstrip("…: ").split("…")
+    first, *parts = pattern.rstrip("…: ").split("…")
     if not message.startswith(first):
         return False
     end = len(first)
@@ -139,19 +147,22 @@ def _fits(words: str, message: str) -> bool:
     return True
 
 
-def _proposal(name: str, known: Collection[str]) -> str:
-    """Names that are spelt nearly so; else those that have a word of it."""
-    words = set(re.findall(r"\w{3,}", name.lower()))
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
-    having = sorted((one for one in known if words & set(one.split("-"))), key=lambda one: _strangers(one, words))
+def _proposal(name: str, names: Collection[str]) -> str:
+    """Return a hint with similarly spelled names, else with names that share a word with ``name``."""
+    parts = set(re.findall(r"\w{3,}", name.lower()))
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.7)
+    having = sorted(
+        (candidate for candidate in names if parts & set(candidate.split("-"))),
+        key=lambda candidate: _unmatched(candidate, parts),
+    )
     meant = near or having[:3]
     listed = "'mlw explain' lists all pages"
-    return f"did you mean {' or '.join(repr(one) for one in meant)}? {listed}" if meant else listed
+    return f"did you mean {' or '.join(repr(candidate) for candidate in meant)}? {listed}" if meant else listed
 
 
-def _strangers(name: str, words: Collection[str]) -> tuple[int, str]:
-    """How many words of a name are none of these."""
-    return len(set(name.split("-")) - set(words)), name
+def _unmatched(name: str, parts: Collection[str]) -> tuple[int, str]:
+    """Return a sort key: the number of words of a name that are not in ``parts``, and the name."""
+    return len(set(name.split("-")) - set(parts)), name
 
 
 def _read(path: Path) -> Symptom:

@@ -1,1 +1,1 @@
-"""Runs for other programs and other people: CSV, JSON, one HTML page, a real MLflow server. Reads only."""
+"""Read-only exports of runs: CSV, JSON, a single HTML page, and an MLflow server."""

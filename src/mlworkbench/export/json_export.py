@@ -1,4 +1,4 @@
-"""Runs with all that is known of them, as one JSON text. Strict JSON, and ASCII: every program reads it."""
+"""Export runs with all their data as strict ASCII JSON, which every parser accepts."""
 
 from __future__ import annotations
 
@@ -7,72 +7,77 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..history.parameters import of_run
-from ..history.series.series import NO_STEP, Name, Series
+from ..history.parameters import run_parameters
+from ..history.series.series_store import NO_STEP, Name, Series
 from ..model import JsonDict
 from ..version import __version__
-from .material import Item, files_of, moment, plain_value, points_of
+from .run_data import Item, files_of, format_time, plain_value, points_of
 
-WIDTH = 1000  # points of a series without --points; a longer one is told by its columns
-_NEWEST = 10  # texts and lists
-_ROWS = 1000
+MAX_POINTS = 1000  # maximum points of a series without --points; longer series are downsampled
+_MAX_VALUES = 10  # maximum strings or lists of a metric without --points
+_MAX_ROWS = 1000
 
 Write = Callable[[str], None]
 
 
 def write_json(items: Iterable[Item], write: Write, *, all_points: bool) -> None:
-    """``{"runs": […]}``, run by run. A series is whole up to 1000 points, or with ``all_points``."""
-    head = {"format": "mlworkbench-runs", "version": 1, "mlworkbench": __version__, "exported_utc": moment(time.time())}
+    """Write ``{"runs": […]}`` run by run. Long series are downsampled unless ``all_points`` is set."""
+    head = {
+        "format": "mlworkbench-runs",
+        "version": 1,
+        "mlworkbench": __version__,
+        "exported_utc": format_time(time.time()),
+    }
     write(_dump(head)[:-1] + ', "runs": [')
-    between = "\n"
+    separator = "\n"
     for item in items:
-        write(between + _dump(_run(item, all_points)))
-        between = ",\n"
+        write(separator + _dump(_run_data(item, all_points)))
+        separator = ",\n"
     write("\n]}\n")
 
 
-def _run(item: Item, all_points: bool) -> JsonDict:
+def _run_data(item: Item, all_points: bool) -> JsonDict:
     run = item.run
     with points_of(item) as series:
-        told = [_series(item, series, name, all_points) for name in series.names(item.child)]
+        series_data = [_series_data(item, series, name, all_points) for name in series.names(item.child)]
     return {
         **item.record,
         "name": run.name,
         "tags": list(run.tags),
         "note": run.noted.note,
         "parent_run_id": run.spec.parent,
-        "params": {name: True if value is None else value for name, value in of_run(run).items()},
-        "series": told,
+        "params": {name: True if value is None else value for name, value in run_parameters(run).items()},
+        "series": series_data,
         "files": [
-            {"path": name, "size": one.size, "sha256": one.sha256, **_kind(item, one.path)}
-            for name, one in files_of(item)
+            {"path": name, "size": output.size, "sha256": output.sha256, **_file_description(item, output.path)}
+            for name, output in files_of(item)
         ],
     }
 
 
-def _kind(item: Item, path: str) -> JsonDict:
-    """What the script said that the file is."""
-    said = item.run.files.get(path)
-    return {name: said[name] for name in ("as", "name", "step") if name in said} if said else {}
+def _file_description(item: Item, path: str) -> JsonDict:
+    """Return the description that the script gave the file."""
+    description = item.run.files.get(path)
+    return {name: description[name] for name in ("as", "name", "step") if name in description} if description else {}
 
 
-def _series(item: Item, series: Series, known: Name, all_points: bool) -> JsonDict:
-    told: JsonDict = {"name": known.name, "kind": known.kind, "count": known.count}
-    if known.kind == "number":
-        return {**told, **_numbers(item, series, known, all_points)}
-    if known.kind == "row":
-        rows = series.rows(known.name, item.child)
-        return {**told, "rows": rows if all_points else rows[-_ROWS:]}
-    values = series.values(known.name, item.child, None if all_points else _NEWEST)
-    return {**told, "values": [{"step": one.step, "time": one.time, "value": one.value} for one in values]}
+def _series_data(item: Item, series: Series, metric: Name, all_points: bool) -> JsonDict:
+    data: JsonDict = {"name": metric.name, "kind": metric.kind, "count": metric.count}
+    if metric.kind == "number":
+        return {**data, **_number_points(item, series, metric, all_points)}
+    if metric.kind == "row":
+        rows = series.rows(metric.name, item.child)
+        return {**data, "rows": rows if all_points else rows[-_MAX_ROWS:]}
+    values = series.values(metric.name, item.child, None if all_points else _MAX_VALUES)
+    return {**data, "values": [{"step": entry.step, "time": entry.time, "value": entry.value} for entry in values]}
 
 
-def _numbers(item: Item, series: Series, known: Name, all_points: bool) -> JsonDict:
-    if not all_points and known.count > WIDTH:
-        drawn = series.drawn(known.name, WIDTH, child=item.child)
-        x, low, high, last = zip(*drawn, strict=True) if drawn else ((), (), (), ())
+def _number_points(item: Item, series: Series, metric: Name, all_points: bool) -> JsonDict:
+    if not all_points and metric.count > MAX_POINTS:
+        columns = series.downsample(metric.name, MAX_POINTS, child=item.child)
+        x, low, high, last = zip(*columns, strict=True) if columns else ((), (), (), ())
         return {"drawn": {"x": x, "low": low, "high": high, "last": last}}
-    points = series.points(known.name, item.child)
+    points = series.points(metric.name, item.child)
     steps = [None if step == NO_STEP else step for step in points.steps]
     return {"points": {"step": steps, "time": points.times.tolist(), "value": points.values.tolist()}}
 

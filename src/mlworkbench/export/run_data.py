@@ -1,4 +1,4 @@
-"""What is exported of a run, and where it lies: its record, its points, its outputs."""
+"""The data of a run for all export formats: record, metric points, and outputs."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from ..errors import HistoryError
-from ..history.children import search_children
-from ..history.family import child_id
-from ..history.query import Query
-from ..history.series.series import Series
+from ..history.child_runs import search_children
+from ..history.nested_runs import child_id
+from ..history.run_query import Query
+from ..history.series.series_store import Series
 from ..history.store import History
 from ..model import JsonDict, Run
+from ..remote.shared.folder_tree import READ, FolderHandles
 from ..remote.shared.layout import RunFolder
-from ..remote.shared.tree import READ, Folders
-from ..runfiles.beneath import refusal
-from ..runfiles.manifest import Output, outputs_of
+from ..runfiles.output_manifest import Output, outputs_of
+from ..runfiles.safe_paths import path_problem
 
-_OF_CHILDREN = "mlflow"  # below outputs/: a folder for each run that the script made inside this one
+_NESTED_RUNS_FOLDER = "mlflow"  # folder in outputs/ with a subfolder for each nested run of the script
 
 
 @dataclass(frozen=True)
 class Item:
-    """One run on its way out."""
+    """A run to export."""
 
     run: Run
-    record: JsonDict  # as programs read it
-    words: JsonDict  # as people read it
+    record: JsonDict  # for programs
+    display: JsonDict  # for display
     folder: RunFolder
-    told: str | None = None  # of a run inside another: what its script calls it
-    children: tuple[str, ...] = ()  # what the script calls those inside it
+    name_in_script: str | None = None  # if the run is nested: its name in the script
+    children: tuple[str, ...] = ()  # names of nested runs in the script
 
     @property
     def child(self) -> str | None:
-        """Whose points they are, as Series wants it."""
-        return self.told
+        """The ``child`` argument for Series, or None if the run is not nested."""
+        return self.name_in_script
 
     @property
     def title(self) -> str:
@@ -46,73 +46,81 @@ class Item:
 
 
 def with_children(history: History, runs: Iterable[Run]) -> list[Run]:
-    """The runs, each followed by its children and by theirs; none of them twice."""
-    found: dict[str, Run] = {}
+    """Return the runs without duplicates, each followed by its descendants."""
+    selected: dict[str, Run] = {}
     parents: set[str] = set()
-    waiting = list(runs)[::-1]
-    while waiting:
-        run = waiting.pop()
-        if run.id in found:
+    pending = list(runs)[::-1]
+    while pending:
+        run = pending.pop()
+        if run.id in selected:
             continue
-        found[run.id] = run
-        parents |= _parents_inside(run)
-        # A search looks at every run that there is: not for the many of which it is known that they have none.
-        untold = run.spec.inside and run.spec.folder not in found
-        if untold or run.children or run.spec.sweep or run.id in parents:
-            waiting += search_children(history, run.spec, Query(hidden=True))
-    return list(found.values())
+        selected[run.id] = run
+        parents |= _nested_parents(run)
+        # A search reads every run in the history, so it is skipped for runs that are known to have no children.
+        is_nested_alone = run.spec.inside and run.spec.folder not in selected
+        if is_nested_alone or run.children or run.spec.sweep or run.id in parents:
+            pending += search_children(history, run.spec, Query(hidden=True))
+    return list(selected.values())
 
 
-def _parents_inside(run: Run) -> set[str]:
-    """Those inside it that have children of their own."""
-    above = {told.get("parent") for told in run.children.values()}
+def _nested_parents(run: Run) -> set[str]:
+    """Return the IDs of the run's nested runs that have nested runs themselves."""
+    above = {child.get("parent") for child in run.children.values()}
     return {child_id(run.id, name) for name in above if isinstance(name, str)}
 
 
 def make_items(
-    history: History, runs: Iterable[Run], record: Callable[[Run], JsonDict], words: Callable[[JsonDict], JsonDict]
+    history: History,
+    runs: Iterable[Run],
+    record: Callable[[Run], JsonDict],
+    format_record: Callable[[JsonDict], JsonDict],
 ) -> list[Item]:
-    """``record`` and ``words`` say what programs and people read of a run."""
-    around: dict[str, Run] = {}
-    names: dict[str, str] = {}  # of those inside, by their ids
+    """Create the items. ``record`` returns a run's record; ``format_record`` formats it for display."""
+    parents: dict[str, Run] = {}
+    names: dict[str, str] = {}  # ID of a nested run → its name in the script
     items = []
     for run in runs:
         folder, facts = history.paths.root.run(run.spec.folder), record(run)
         if not run.spec.inside:
-            items.append(Item(run, facts, words(facts), folder, children=tuple(run.children)))
+            items.append(Item(run, facts, format_record(facts), folder, children=tuple(run.children)))
             continue
-        holder = around.get(run.spec.folder)
-        if holder is None:
-            holder = around[run.spec.folder] = history.get(run.spec.folder)
-            names.update((child_id(holder.id, name), name) for name in list(holder.children)[::-1])
-        told = names.get(run.id)
-        items.append(Item(run, facts, words(facts), folder, told or run.id))
+        parent = parents.get(run.spec.folder)
+        if parent is None:
+            parent = parents[run.spec.folder] = history.get(run.spec.folder)
+            names.update((child_id(parent.id, name), name) for name in list(parent.children)[::-1])
+        name_in_script = names.get(run.id)
+        items.append(Item(run, facts, format_record(facts), folder, name_in_script or run.id))
     return items
 
 
 def points_of(item: Item) -> Series:
-    """All that is there now; the caller closes it."""
+    """Return the up-to-date series of a run. The caller must close it."""
     series = Series(item.folder)
     series.catch_up()
     return series
 
 
 def files_of(item: Item) -> Iterator[tuple[str, Output]]:
-    """The run's own output files, each with its name for people. Those of runs inside it are theirs."""
-    above = f"{_OF_CHILDREN}/{item.told}/" if item.told is not None else ""
-    theirs = tuple(f"{_OF_CHILDREN}/{name}/" for name in item.children)
+    """Yield the run's output files with display names, except those of its nested runs."""
+    prefix = f"{_NESTED_RUNS_FOLDER}/{item.name_in_script}/" if item.name_in_script is not None else ""
+    nested = tuple(f"{_NESTED_RUNS_FOLDER}/{name}/" for name in item.children)
     try:
-        for one in outputs_of(item.folder)[0]():
-            if one.is_file and one.path.startswith(above) and not one.path.startswith(theirs) and not refusal(one.path):
-                yield one.path[len(above) :], one
+        for output in outputs_of(item.folder)[0]():
+            if (
+                output.is_file
+                and output.path.startswith(prefix)
+                and not output.path.startswith(nested)
+                and not path_problem(output.path)
+            ):
+                yield output.path[len(prefix) :], output
     except (OSError, HistoryError):
-        return  # there are none, or what lists them is damaged
+        return  # there are no outputs, or the manifest is damaged
 
 
 def open_output(item: Item, output: Output) -> BinaryIO:
-    """A plain file; no link is followed on the way. OSError if it is not here."""
+    """Open a regular file without following links; raise OSError if the file was not fetched."""
     parent, _, name = output.path.rpartition("/")
-    with Folders(item.folder.outputs) as folders:
+    with FolderHandles(item.folder.outputs) as folders:
         handle = os.open(name, READ | getattr(os, "O_NONBLOCK", 0), dir_fd=folders.open(parent))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -120,19 +128,19 @@ def open_output(item: Item, output: Output) -> BinaryIO:
     return open(handle, "rb")
 
 
-def moment(seconds: float) -> str:
-    """ISO 8601, as the record has it."""
+def format_time(seconds: float) -> str:
+    """Format a time as ISO 8601, as in the run record."""
     whole, micro = divmod(round(seconds * 1_000_000), 1_000_000)
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{micro:06}+00:00"
-    except (ValueError, OverflowError, OSError):  # what a script gave as a time
+    except (ValueError, OverflowError, OSError):  # a script logged an invalid time
         return str(seconds)
 
 
 def plain_value(value: Any) -> Any:
-    """Within strict JSON: NaN and infinities as words."""
+    """Return a value that is valid in strict JSON, with NaN and infinities as strings."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {str(name): plain_value(one) for name, one in value.items()}
-    return [plain_value(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {str(name): plain_value(item) for name, item in value.items()}
+    return [plain_value(item) for item in value] if isinstance(value, (list, tuple)) else value

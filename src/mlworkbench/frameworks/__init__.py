@@ -1,1 +1,1 @@
-"""How the user's command line is made from script, arguments and interpreter."""
+"""Create the user's command line from the script, its arguments, and the interpreter."""

@@ -1,4 +1,4 @@
-"""What a framework is given, and what it makes of it."""
+"""The framework protocol, with its input and output."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from ..remote.shared.layout import Root
 
 @dataclass(frozen=True)
 class Setting:
-    """All that the command of a run may depend on."""
+    """Everything that the command of a run may depend on."""
 
     entry: Entry
-    python: str  # of the script, by its path on the target
+    python: str  # path on the target of the Python that runs the script
     runconfig: RunConfig
     compute: Compute
-    root: Root  # of the target
-    inrun: str  # folder of the in-run library on the target
-    lock: JsonDict = field(default_factory=dict)  # the environment
-    variables: Mapping[str, str] = field(default_factory=dict)  # that the user sets for the script
+    root: Root  # mlw's folder on the target
+    inrun: str  # in-run library folder on the target
+    lock: JsonDict = field(default_factory=dict)  # lock of the environment
+    variables: Mapping[str, str] = field(default_factory=dict)  # set by the user for the script
     spark: SparkDependencies = field(default_factory=SparkDependencies)
 
 
 @dataclass(frozen=True)
-class Made:
-    """The user's command, run in the project's root, and what it needs around it."""
+class FrameworkCommand:
+    """The user's command, which runs in the project's root folder, and the companions that watch it."""
 
     command: tuple[str, ...]
-    companions: Mapping[str, JsonDict] = field(default_factory=dict)  # that watch the run: name → what each is told
+    companions: Mapping[str, JsonDict] = field(default_factory=dict)  # watchers of the run: name → settings
 
 
 class Framework(Protocol):
-    """Pure: makes a value, touches nothing."""
+    """A framework, which builds the command of a run without side effects."""
 
-    def make(self, setting: Setting) -> Made: ...
+    def make(self, setting: Setting) -> FrameworkCommand: ...
+
+
+Made = FrameworkCommand  # former name, kept for plugins until version 1.0
 
 
 def framework_of(runconfig: RunConfig) -> Framework:
-    """The framework that a run configuration asks for: built in, or from a plugin."""
+    """Return the framework that a run configuration selects, either built-in or from a plugin."""
     place = f"aml_config/{runconfig.name}.runconfig"
     if runconfig.framework not in known("frameworks"):
         raise ConfigError(
             f"{place} sets Framework: {runconfig.framework}, which does not exist",
             f"available: {', '.join(sorted(known('frameworks')))}",
         )
-    made: Framework = load("frameworks", runconfig.framework)()
-    return made
+    framework: Framework = load("frameworks", runconfig.framework)()
+    return framework

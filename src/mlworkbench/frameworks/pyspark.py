@@ -1,4 +1,4 @@
-"""``Framework: PySpark``: the script through spark-submit, which is found where the script runs."""
+"""``Framework: PySpark``: run the script with the spark-submit program on the target."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from ..errors import ConfigError, UsageError
 from ..model import JsonDict
 from ..remote.shared.environment_layout import pack_of
 from ..targets.types import Feature, type_of
-from .framework import Made, Setting
+from .framework import FrameworkCommand, Setting
 from .python import Python, as_path
 
-HERE = "local[*]"  # Spark's name for all processors of one machine
+LOCAL_MASTER = "local[*]"  # Spark's name for all cores of one machine
 _MASTER = re.compile(r"spark://\S+|yarn|k8s://\S+|local(-cluster)?(\[.*\])?")
-_UNPACKED = "environment"  # folder that executors have the environment in
+_UNPACKED = "environment"  # folder with the environment on executors
 
 
 class PySpark:
-    """Options of spark-submit are decided here; ``remote/inrun/mlworkbench/_spark`` adds what only the target knows."""
+    """The PySpark framework, which selects the spark-submit options.
 
-    def make(self, setting: Setting) -> Made:
+    ``remote/inrun/mlworkbench/_spark`` adds options that are known only on the target.
+    """
+
+    def make(self, setting: Setting) -> FrameworkCommand:
         entry = setting.entry
-        if entry.kind == "command":  # whatever it is, it is not for spark-submit
+        if entry.kind == "command":  # spark-submit cannot run other commands
             return Python().make(setting)
         if entry.kind == "module":
             raise UsageError(
@@ -35,22 +38,22 @@ class PySpark:
         location = setting.compute.spark_submit_location or "spark-submit"
         master = master_of(setting)
         folder = posixpath.dirname(entry.name) or "."
-        words = [setting.python, starter, location, folder, "--master", master, *self._deploy(setting, master)]
+        command = [setting.python, starter, location, folder, "--master", master, *self._deploy(setting, master)]
         for name, value in self._settings(setting, master).items():
-            words += ["--conf", f"{name}={value}"]
-        known: JsonDict = {"master": master, "deploy": deploy_of(setting, master)}
+            command += ["--conf", f"{name}={value}"]
+        companion: JsonDict = {"master": master, "deploy": deploy_of(setting, master)}
         archives: tuple[str, ...] = ()
         if packs(setting, master):
-            # As an address: in a path with a space Spark would take the name behind # for a part of it.
+            # Use a URL: in a path with a space, Spark would treat # and the name after it as part of the path.
             archives = (f"file://{quote(pack_of(setting.root, setting.lock))}#{_UNPACKED}",)
-            known["pack"] = True
-        for option, own in (
+            companion["pack"] = True
+        for option, values in (
             ("--packages", setting.spark.packages),
             ("--repositories", setting.spark.repositories),
             ("--archives", archives),
         ):
-            words += _joined(option, own, setting)
-        return Made((*words, as_path(entry.name), *entry.arguments), {"spark": known})
+            command += _joined(option, values, setting)
+        return FrameworkCommand((*command, as_path(entry.name), *entry.arguments), {"spark": companion})
 
     @staticmethod
     def _deploy(setting: Setting, master: str) -> list[str]:
@@ -59,8 +62,8 @@ class PySpark:
 
     @staticmethod
     def _settings(setting: Setting, master: str) -> dict[str, str]:
-        """The file's; below them what Pythons need to be the same everywhere."""
-        asked = {name: value for name, value in setting.spark.configuration.items() if name != "spark.master"}
+        """Return the user's Spark settings, with defaults that select the same Python for driver and executors."""
+        user_settings = {name: value for name, value in setting.spark.configuration.items() if name != "spark.master"}
         pythons = {"spark.pyspark.python": setting.python, "spark.pyspark.driver.python": setting.python}
         if packs(setting, master):
             pythons["spark.pyspark.python"] = f"./{_UNPACKED}/bin/python"
@@ -68,10 +71,10 @@ class PySpark:
                 pythons["spark.pyspark.driver.python"] = pythons["spark.pyspark.python"]
         if "PYSPARK_PYTHON" in setting.variables:
             pythons = {}
-        own = {"spark.executorEnv.MLW_TRACKING": "off"} if is_distributed(master) else {}
-        if packs(setting, master):  # what lies in the home of the executors' user is no part of it
-            own["spark.executorEnv.PYTHONNOUSERSITE"] = "1"
-        return {**pythons, **own, **asked}
+        defaults = {"spark.executorEnv.MLW_TRACKING": "off"} if is_distributed(master) else {}
+        if packs(setting, master):  # packages in the user's home folder are not part of the environment
+            defaults["spark.executorEnv.PYTHONNOUSERSITE"] = "1"
+        return {**pythons, **defaults, **user_settings}
 
 
 _SETTING = {
@@ -81,43 +84,46 @@ _SETTING = {
 }
 
 
-def _joined(option: str, own: Sequence[str], setting: Setting) -> list[str]:
-    """The option takes the place of the setting, which the user may have made, too."""
+def _joined(option: str, values: Sequence[str], setting: Setting) -> list[str]:
+    """Return the option with the user's value appended, because the option overrides the setting."""
     theirs = setting.spark.configuration.get(_SETTING[option])
-    return [option, ",".join([*own, *([theirs] if theirs else [])])] if own else []
+    return [option, ",".join([*values, *([theirs] if theirs else [])])] if values else []
 
 
 def is_master(text: str) -> bool:
-    """Whether spark-submit knows such a master."""
+    """Return whether spark-submit supports this master."""
     return _MASTER.fullmatch(text) is not None
 
 
 def master_of(setting: Setting) -> str:
-    """The target's own word goes first, then the file of Spark's settings."""
-    told = setting.compute.spark_master or setting.spark.configuration.get("spark.master")
-    if told and not is_master(told):
+    """Return the Spark master: from the target, else from the Spark settings file, else the default."""
+    master = setting.compute.spark_master or setting.spark.configuration.get("spark.master")
+    if master and not is_master(master):
         raise ConfigError(
-            f"{told!r} is not a valid Spark master",
+            f"{master!r} is not a valid Spark master",
             f"set sparkMaster in aml_config/{setting.compute.name}.compute, or spark.master in"
             f" {setting.runconfig.spark_dependencies_file}, to spark://host:7077, yarn, or local[4]",
         )
-    if told:
-        return told
-    return "yarn" if type_of(setting.compute).has(Feature.SPARK) else HERE
+    if master:
+        return master
+    return "yarn" if type_of(setting.compute).has(Feature.SPARK) else LOCAL_MASTER
 
 
 def is_distributed(master: str) -> bool:
-    """``local`` and ``local[4]`` are this one machine."""
+    """Return whether Spark uses several machines. Masters such as ``local[4]`` use only one."""
     return master != "local" and not master.startswith("local[")
 
 
 def deploy_of(setting: Setting, master: str) -> str:
-    """Where the driver runs. A standalone cluster starts drivers of Python scripts with the client only."""
+    """Return where the driver runs.
+
+    A standalone cluster supports Python drivers only in client mode.
+    """
     return (setting.compute.yarn_deploy_mode or "cluster") if master == "yarn" else "client"
 
 
 def packs(setting: Setting, master: str) -> bool:
-    """Whether executors get the run's own environment."""
+    """Return whether executors get the environment of the run."""
     if not is_distributed(master) or setting.lock.get("kind") != "managed":
         return False
     if type_of(setting.compute).contained:

@@ -1,22 +1,22 @@
-"""``Framework: Python``: the script under a plain interpreter, a module, or any other command."""
+"""``Framework: Python``: run a script or module with a plain interpreter, or any other command."""
 
 from __future__ import annotations
 
-from .framework import Made, Setting
+from .framework import FrameworkCommand, Setting
 
 
 class Python:
-    """The command is all there is to it."""
+    """The Python framework, which runs the interpreter or command directly."""
 
-    def make(self, setting: Setting) -> Made:
+    def make(self, setting: Setting) -> FrameworkCommand:
         entry = setting.entry
         if entry.kind == "command":
-            return Made((entry.name, *entry.arguments))
+            return FrameworkCommand((entry.name, *entry.arguments))
         if entry.kind == "module":
-            return Made((setting.python, "-m", entry.name, *entry.arguments))
-        return Made((setting.python, as_path(entry.name), *entry.arguments))
+            return FrameworkCommand((setting.python, "-m", entry.name, *entry.arguments))
+        return FrameworkCommand((setting.python, as_path(entry.name), *entry.arguments))
 
 
 def as_path(script: str) -> str:
-    """A script called "-c.py" must not be read as an option of the interpreter."""
+    """Return a path that the interpreter cannot mistake for an option: "./-c.py" for "-c.py"."""
     return f"./{script}" if script.startswith("-") else script

@@ -1,1 +1,1 @@
-"""Run folders are the truth; an SQLite index over them makes them quick to list."""
+"""The run history: run folders on disk, and an SQLite index derived from them."""

@@ -1,4 +1,7 @@
-"""What people wrote on a run: in a file in its folder at home, so that an index made anew knows it again."""
+"""Names, tags, and notes that users add to runs.
+
+They are stored in a file in the local run folder, so that a rebuilt index contains them.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,28 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import HistoryError
-from ..model import Noted, RunSpec
-from ..remote.shared.files import read_json, write_whole
+from ..model import Annotations, RunSpec
+from ..remote.shared.atomic_files import read_json, write_atomic
 from ..remote.shared.layout import Root
-from .rows import noted_from
+from .rows import parse_annotations
 
 
-def read_all(root: Root, folder: str) -> dict[str, Any]:
-    """Of all runs in a folder: its own, and those inside it."""
-    return read_json(root.run(folder).noted) or {}
+def read_annotations(root: Root, folder: str) -> dict[str, Any]:
+    """Return the annotations of all runs in a folder: the run itself and its nested runs."""
+    return read_json(root.run(folder).annotations) or {}
 
 
-def noted_of(known: dict[str, Any], run_id: str) -> Noted:
-    told = known.get(run_id)
-    return noted_from(told) if isinstance(told, dict) else Noted()
+def annotations_of(annotations: dict[str, Any], run_id: str) -> Annotations:
+    entry = annotations.get(run_id)
+    return parse_annotations(entry) if isinstance(entry, dict) else Annotations()
 
 
-def write_noted(root: Root, spec: RunSpec, noted: Noted) -> None:
-    """Whole or not at all. The caller sees to it that nobody else does so at the same time."""
+def write_annotations(root: Root, spec: RunSpec, changed: Annotations) -> None:
+    """Write the annotations of a run atomically. The caller prevents concurrent writes."""
     folder = root.run(spec.folder)
     try:
         os.makedirs(folder.path, mode=0o700, exist_ok=True)
-        known = read_all(root, spec.folder)
-        write_whole(folder.noted, {**known, spec.id: asdict(noted)})
+        annotations = read_annotations(root, spec.folder)
+        write_atomic(folder.annotations, {**annotations, spec.id: asdict(changed)})
     except OSError as error:
-        raise HistoryError(f"cannot write {folder.noted}: {error.strerror}") from error
+        raise HistoryError(f"cannot write {folder.annotations}: {error.strerror}") from error

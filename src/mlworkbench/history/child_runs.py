@@ -1,4 +1,7 @@
-"""The children of a run, as far as they may be: specs that were taken in from a target name runs as they like."""
+"""Child runs: runs of sweeps, and nested runs.
+
+Specs imported from a target can name any parent, so every parent-child relation is validated.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +11,36 @@ from dataclasses import replace
 from ..errors import HistoryError
 from ..model import Compute, Run, RunSpec
 from ..targets.types import is_built_in
-from .query import Query
+from .run_query import Query
 from .store import History
 
 
 def may_join(child: RunSpec, parent: RunSpec) -> bool:
-    """Whether one can be the child of the other: on the same machine, and both submitted here, or both elsewhere.
+    """Return whether ``child`` can be a child of ``parent``.
 
-    Otherwise a target could forge, by a sweep that it offers, the results of runs on other machines.
+    Both must be on the same machine, and both must have been submitted from here, or both from
+    elsewhere. Otherwise, a target could offer a forged sweep with results of runs on other machines.
     """
     same_side = (child.origin is None) == (parent.origin is None)
     return same_side and _machine(child.compute) == _machine(parent.compute)
 
 
 def search_children(history: History, parent: RunSpec, query: Query) -> list[Run]:
-    """Those of the search that have this parent."""
+    """Return the runs that match the query and are children of ``parent``."""
     return [run for run in history.search(replace(query, parent=parent.id)) if may_join(run.spec, parent)]
 
 
 def children_of_sweep(history: History, sweep: RunSpec) -> list[Run]:
-    """The runs of a sweep as they are known here, in the order in which they were made."""
-    found = []
+    """Return the runs of a sweep that are in the history, in the order in which they were created."""
+    runs = []
     for name in dict.fromkeys((sweep.sweep or {}).get("children", ())):
-        with suppress(HistoryError):  # somebody removed it
-            found.append(history.known(name)[0])
-    return [run for run in found if may_join(run.spec, sweep)]
+        with suppress(HistoryError):  # the run was removed
+            runs.append(history.load(name)[0])
+    return [run for run in runs if may_join(run.spec, sweep)]
 
 
 def _machine(compute: Compute) -> tuple[str | int | None, ...]:
-    """The same for all files that name one account of one machine."""
-    if compute.address is None:  # this machine, or what a plugin knows by the name
+    """Return a key shared by all compute targets with the same account on the same machine."""
+    if compute.address is None:  # this machine, or one that a plugin identifies by name
         return () if is_built_in(compute.type) else (compute.type, compute.name)
     return compute.address, compute.username, compute.port, compute.jump_host

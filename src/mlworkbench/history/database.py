@@ -1,4 +1,4 @@
-"""The SQLite file under the history: opening, waiting, noticing damage. Knows nothing of runs."""
+"""Open and lock the history's SQLite file, detect damage, and rebuild a damaged file."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import apsw
 from ..errors import HistoryError
 from ..remote.shared import machine
 from ..remote.shared.failpoint import failpoint
-from .checked import Checked, Look
-from .mark import Mark
-from .schema import VERSION, Step, create, is_ours, set_old_aside
+from .index_schema import VERSION, Step, create, has_expected_schema, rename_old_tables
+from .verification import FileState, VerificationRecord
+from .write_counter import WriteCounter
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 _WAIT_MS = 60_000
-_CHECKED_BELOW = 8 * 1024 * 1024  # 10 ms; a larger file is checked where it is read, by the checksums of its rows
-_NEVER = 1000  # no mlw will ever have so high a version of its index
-_ROOM = 64 * 1024 * 1024
-_CACHE = 64 * 1024 * 1024  # for making a file anew: keys come in no order
-# What SQLite, or the decoding of what it hands over, says of pages that are not what was written.
-DAMAGE = (
+_MAX_FULL_CHECK = 8 * 1024 * 1024  # bytes; takes 10 ms. In larger files, rows are verified when they are read
+_MAX_VERSION = 1000  # higher than any version that mlw will use
+_MIN_FREE = 64 * 1024 * 1024
+_CACHE = 64 * 1024 * 1024  # bytes, for building a file, because keys arrive in random order
+# Errors that are raised for damaged pages, either by SQLite or when decoding its results.
+DAMAGE_ERRORS = (
     apsw.CorruptError,
     apsw.NotADBError,
     apsw.ConstraintError,
@@ -35,72 +35,89 @@ DAMAGE = (
     apsw.FormatError,
     UnicodeDecodeError,
 )
-# WAL needs memory shared between all writers, which a network file system does not give.
-_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "lustre", "beegfs", "gpfs", "afs", "ceph")
+# WAL requires memory shared by all writers, which network file systems do not provide.
+_NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "fuse.sshfs",
+    "9p",
+    "lustre",
+    "beegfs",
+    "gpfs",
+    "afs",
+    "ceph",
+)
 
 
 class Damaged(apsw.CorruptError):
-    """What was read is not what was written."""
+    """Error for a damaged file: the data read differs from the data written."""
 
 
 class Database:
-    """One connection, opened when first needed. A damaged file is set aside and refilled by ``refill``."""
+    """A connection to the index that is opened on first use.
+
+    A damaged file is renamed, and ``refill`` fills a new one.
+    """
 
     def __init__(self, path: Path, refill: Step, migrate: Step) -> None:
         self._path = path
         self._refill = refill
         self._migrate = migrate
-        self._mark = Mark(f"{path}.mark")
-        self._checked = Checked(path)
-        self._look: Look | None = None
-        self._facts: tuple[Look, ...] = ()  # of the files, before what is being read was
-        self._sound: tuple[object, ...] | None = None  # the state that this connection has looked at wholly
+        self._write_counter = WriteCounter(f"{path}.mark")
+        self._verification = VerificationRecord(path)
+        self._file_state: FileState | None = None
+        self._file_states: tuple[FileState, ...] = ()  # states of index and WAL before the current read
+        self._verified_state: tuple[object, ...] | None = None  # the state that was verified completely
         self._connection: apsw.Connection | None = None
         self._file: tuple[int, int] | None = None
 
-    def read(self, body: Callable[[apsw.Connection], Answer]) -> Answer:
-        """Run ``body`` over one unchanging state. It may run twice."""
+    def read(self, body: Callable[[apsw.Connection], Result]) -> Result:
+        """Run ``body`` in a read transaction. ``body`` may run twice."""
 
-        def looked(connection: apsw.Connection) -> Answer:
-            self._look = self._checked.look()  # before anything is read: what changes later is seen to be younger
-            self._facts = self._checked.facts()
+        def read_state(connection: apsw.Connection) -> Result:
+            # Get the state before reading, so that later changes have newer timestamps.
+            self._file_state = self._verification.settled_state()
+            self._file_states = self._verification.file_states()
             return transact(connection, body, "BEGIN")
 
-        return self._safely(looked)
+        return self._run_repairing(read_state)
 
-    def check(self, connection: apsw.Connection, everything: Step) -> None:
-        """Within ``read``: ``everything`` is looked at, unless it was and the file has not changed since."""
-        look = self._look
-        if _on_network(self._path):  # there times come late
-            everything(connection)
+    def check(self, connection: apsw.Connection, verify: Step) -> None:
+        """Call ``verify`` within ``read`` unless the file is unchanged since its last verification."""
+        file_state = self._file_state
+        if _is_on_network(self._path):  # timestamps are delayed on network file systems
+            verify(connection)
             return
-        # SQLite knows of every write, also of one too soon after another for the times of the files to tell.
-        seen = (self._facts, _value(connection, "PRAGMA data_version"), connection.total_changes())
-        if seen == self._sound:
+        # SQLite detects every write, including two writes within the resolution of file timestamps.
+        state = (self._file_states, _query_value(connection, "PRAGMA data_version"), connection.total_changes())
+        if state == self._verified_state:
             return
-        if look is None or look[:2] != self._file:
-            everything(connection)
-        elif not self._checked.holds(look):
-            everything(connection)
-            self._checked.note(look)
-        self._sound = seen
+        if file_state is None or file_state[:2] != self._file:
+            verify(connection)
+        elif not self._verification.is_verified(file_state):
+            verify(connection)
+            self._verification.record(file_state)
+        self._verified_state = state
 
-    def write(self, body: Callable[[apsw.Connection], Answer]) -> Answer:
-        """Run ``body`` in a transaction that is on disk when this returns. ``body`` may run twice."""
-        return self._safely(lambda connection: self._commit(connection, body))
+    def write(self, body: Callable[[apsw.Connection], Result]) -> Result:
+        """Run ``body`` in a write transaction and return once it is on disk. ``body`` may run twice."""
+        return self._run_repairing(lambda connection: self._commit(connection, body))
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-            self._sound = None
+            self._verified_state = None
 
-    def _safely(self, body: Callable[[apsw.Connection], Answer]) -> Answer:
+    def _run_repairing(self, body: Callable[[apsw.Connection], Result]) -> Result:
         for _ in range(5):
             try:
                 connection = self._open()
-                answer = body(connection)
-            except DAMAGE:
+                result = body(connection)
+            except DAMAGE_ERRORS:
                 self._set_aside()
                 continue
             except apsw.BusyError as error:
@@ -114,33 +131,34 @@ class Database:
                     self._set_aside()
                     continue
                 self.close()
-                raise _unusable(self._path, error) from error
+                raise _unusable_error(self._path, error) from error
             if self._is_current():
-                return answer
-            self.close()  # another process has set the file aside: what we did went into the old one
-        what = f"the run history {self._path} was damaged repeatedly"
-        raise HistoryError(what, "check the disk", more="history-damaged")
+                return result
+            self.close()  # another process renamed the file, so the transaction used the old one
+        message = f"the run history {self._path} was damaged repeatedly"
+        raise HistoryError(message, "check the disk", more="history-damaged")
 
-    def _commit(self, connection: apsw.Connection, body: Callable[[apsw.Connection], Answer]) -> Answer:
-        def counted(connection: apsw.Connection) -> tuple[Answer, int]:
+    def _commit(self, connection: apsw.Connection, body: Callable[[apsw.Connection], Result]) -> Result:
+        def counted(connection: apsw.Connection) -> tuple[Result, int]:
             before = connection.total_changes()
-            answer = body(connection)
-            return answer, _count_up(connection) if connection.total_changes() != before else 0
+            result = body(connection)
+            return result, _increment_generation(connection) if connection.total_changes() != before else 0
 
-        answer, generation = transact(connection, counted)
+        result, generation = transact(connection, counted)
         if generation:
-            self._mark.write(generation)  # after the commit is on disk: it must never be ahead of it
-        return answer
+            # Write only after the commit is on disk: the counter must never be ahead of the index.
+            self._write_counter.write(generation)
+        return result
 
     def _open(self) -> apsw.Connection:
         if self._connection is None:
             if not _size(self._path):
                 self._build()
-            self._file = _identity(self._path)  # before anything is read: what is damaged is this one
+            self._file = _identity(self._path)  # before reading, so that damage is attributed to this file
             connection = apsw.Connection(str(self._path))
             try:
                 self._prepare(connection)
-            except apsw.SQLError as error:  # a format or tables that are not ours
+            except apsw.SQLError as error:  # unknown format or unknown tables
                 connection.close()
                 raise Damaged(str(error)) from error
             except BaseException:
@@ -150,14 +168,14 @@ class Database:
         return self._connection
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        reached = self._mark.read()  # before the file: another process may write meanwhile
+        expected = self._write_counter.read()  # before reading the file: another process may write in between
         connection.set_busy_timeout(_WAIT_MS)
-        mode = "DELETE" if _on_network(self._path) else "WAL"
-        if str(_value(connection, "PRAGMA journal_mode")).upper() != mode:
-            _switch(connection, mode)
+        mode = "DELETE" if _is_on_network(self._path) else "WAL"
+        if str(_query_value(connection, "PRAGMA journal_mode")).upper() != mode:
+            _set_journal_mode(connection, mode)
         connection.execute("PRAGMA synchronous = FULL")
-        version = _value(connection, "PRAGMA user_version")
-        if VERSION < version < _NEVER:
+        version = _query_value(connection, "PRAGMA user_version")
+        if VERSION < version < _MAX_VERSION:
             raise HistoryError(
                 f"{self._path} was written by a newer mlw (version {version}; this one supports {VERSION})",
                 "upgrade mlworkbench, or set MLW_HOME to another folder",
@@ -167,32 +185,33 @@ class Database:
             transact(connection, self._upgrade)
         elif version != VERSION or not _is_sound(connection, self._path):
             raise Damaged("check of the whole file")
-        if generation(connection) < reached:
-            raise Damaged("writes are lost")  # a damaged WAL is cut off by SQLite without a word
+        if generation(connection) < expected:
+            raise Damaged("writes are lost")  # SQLite silently truncates a damaged WAL
 
     def _build(self) -> None:
-        """Make the file from the folders under another name, then put it in its place: whole, or not at all.
+        """Build the file from the run folders under a temporary name, then publish it atomically.
 
-        Nobody can use the history meanwhile, for nobody knows its keys and numbers. All wait, one builds.
+        The history is unusable in the meantime, because its keys and numbers are unknown. One process
+        builds the file while the others wait.
         """
         new = f"{self._path}.new"
-        with _alone(self._path):
+        with _exclusive_lock(self._path):
             if _size(self._path):
-                return  # another process was quicker
-            _forget(new)
+                return  # another process was faster
+            _unlink(new)
             try:
                 self._fill(new)
                 failpoint("filled")
-                self._rename_aside()  # a WAL without its file, of which nothing must get into the new one
-                _place(new, self._path)
+                self._rename_aside()  # a WAL without its database must not be applied to the new file
+                _publish(new, self._path)
             finally:
-                _forget(new)
+                _unlink(new)
 
     def _fill(self, path: str) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         connection = apsw.Connection(path)
         try:
-            # Of no use before it is whole, and then written to disk at once.
+            # An incomplete file is useless, so the file is synced only once, when it is complete.
             for setting in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE // 1024}"):
                 connection.execute(f"PRAGMA {setting}")
             transact(connection, self._create)
@@ -205,45 +224,45 @@ class Database:
         self._start(connection, self._refill)
 
     def _upgrade(self, connection: apsw.Connection) -> None:
-        if _value(connection, "PRAGMA user_version") == VERSION:
-            return  # another process was quicker
-        set_old_aside(connection)
+        if _query_value(connection, "PRAGMA user_version") == VERSION:
+            return  # another process was faster
+        rename_old_tables(connection)
         self._start(connection, self._migrate)
 
-    def _start(self, connection: apsw.Connection, pour: Step) -> None:
-        connection.execute("INSERT INTO account VALUES (1, 0, 0, 0, ?, 0)", (self._mark.read() + 1,))
-        pour(connection)
+    def _start(self, connection: apsw.Connection, fill_tables: Step) -> None:
+        connection.execute("INSERT INTO account VALUES (1, 0, 0, 0, ?, 0)", (self._write_counter.read() + 1,))
+        fill_tables(connection)
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _is_current(self) -> bool:
         return self._file == _identity(self._path)
 
     def _set_aside(self) -> None:
-        """Keep the damaged file for whoever wants to look at it; the next open makes a new one."""
+        """Rename the damaged file to keep it for inspection. The next open creates a new one."""
         self.close()
-        with _alone(self._path):
-            if self._is_current():  # else another process has done it
+        with _exclusive_lock(self._path):
+            if self._is_current():  # otherwise, another process has renamed it
                 self._rename_aside()
 
     def _rename_aside(self) -> None:
         stamp = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
-        for ending in ("-wal", "-shm", ""):  # the file itself last: until then nobody makes a new one
+        for ending in ("-wal", "-shm", ""):  # database last, so that no process creates a new one too early
             with suppress(FileNotFoundError):
                 os.rename(f"{self._path}{ending}", f"{self._path}.damaged-{stamp}{ending}")
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One process at a time sets a damaged file aside, or makes a new one."""
-    held = None
-    while held is None:
-        held = machine.lock(f"{path}.lock")
-        if held is None:
+def _exclusive_lock(path: Path) -> Iterator[None]:
+    """Hold the lock for renaming a damaged file or creating a new one."""
+    lock = None
+    while lock is None:
+        lock = machine.lock(f"{path}.lock")
+        if lock is None:
             time.sleep(0.01)
     try:
         yield
     finally:
-        os.close(held)
+        os.close(lock)
 
 
 def _size(path: Path) -> int:
@@ -253,7 +272,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _forget(path: str) -> None:
+def _unlink(path: str) -> None:
     with suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -266,87 +285,90 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-def _place(new: str, path: Path) -> None:
-    """Under its own name, if nobody has put one there: a lock may mean nothing on a network file system."""
+def _publish(new: str, path: Path) -> None:
+    """Move the new file into place unless one exists: locks may not work on a network file system."""
     try:
         os.link(new, path)
     except FileExistsError:
         return
-    except OSError:  # a file system without hard links
+    except OSError:  # hard links are not supported
         os.rename(new, path)
     machine.sync_folder(str(path.parent))
 
 
-def _unusable(path: Path, error: apsw.Error) -> HistoryError:
-    free = _free(path)
+def _unusable_error(path: Path, error: apsw.Error) -> HistoryError:
+    free = _free_bytes(path)
     if free < 1024 * 1024:
-        what = f"the disk that holds {path} is full"
-        return HistoryError(what, "free disk space; runs continue meanwhile", more="disk-full")
+        message = f"the disk that holds {path} is full"
+        return HistoryError(message, "free disk space; runs continue meanwhile", more="disk-full")
     return HistoryError(f"the run history {path} cannot be used: {error}", more="history-damaged")
 
 
-def _free(path: Path) -> int:
+def _free_bytes(path: Path) -> int:
     if not hasattr(os, "statvfs"):
         return 1 << 60
-    facts = os.statvfs(path.parent)
-    return facts.f_bavail * facts.f_frsize
+    status = os.statvfs(path.parent)
+    return status.f_bavail * status.f_frsize
 
 
 def _is_sound(connection: apsw.Connection, path: Path) -> bool:
-    if not is_ours(connection):
+    if not has_expected_schema(connection):
         return False
-    return path.stat().st_size >= _CHECKED_BELOW or _value(connection, "PRAGMA integrity_check(1)") == "ok"
+    return path.stat().st_size >= _MAX_FULL_CHECK or _query_value(connection, "PRAGMA integrity_check(1)") == "ok"
 
 
 def _is_damage(path: Path, error: apsw.Error) -> bool:
-    """Whether the file's content is to blame for what looks like trouble with the disk."""
+    """Return whether an error that looks like a disk problem was caused by the contents of the file."""
     if isinstance(error, apsw.FullError):
-        return _free(path) > _ROOM
+        return _free_bytes(path) > _MIN_FREE
     if isinstance(error, apsw.ReadOnlyError):
         return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     return getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
 
 
 def generation(connection: apsw.Connection) -> int:
-    """How often the index was written to."""
-    found = _value(connection, "SELECT generation FROM account")
-    return found if isinstance(found, int) else -1
+    """Return the number of writes to the index."""
+    value = _query_value(connection, "SELECT generation FROM account")
+    return value if isinstance(value, int) else -1
 
 
-def _count_up(connection: apsw.Connection) -> int:
+def _increment_generation(connection: apsw.Connection) -> int:
     connection.execute("UPDATE account SET generation = generation + 1")
     return generation(connection)
 
 
 def transact(
-    connection: apsw.Connection, body: Callable[[apsw.Connection], Answer], begin: str = "BEGIN IMMEDIATE"
-) -> Answer:
-    # IMMEDIATE: a transaction that reads first and then writes is refused at once if another wrote meanwhile.
-    connection.execute(begin)
+    connection: apsw.Connection, body: Callable[[apsw.Connection], Result], begin: str = "BEGIN IMMEDIATE"
+) -> Result:
+    # Use IMMEDIATE: SQLite refuses to upgrade a read transaction after another process has written.
     try:
-        answer = body(connection)
+        connection.execute(begin)  # inside the try, because a signal may raise right after BEGIN
+        result = body(connection)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return answer
+    return result
 
 
-def _switch(connection: apsw.Connection, mode: str) -> None:
-    """SQLite does not wait here: when several processes make the file at once, all but one are refused."""
-    patience = time.monotonic() + _WAIT_MS / 1000
+def _set_journal_mode(connection: apsw.Connection, mode: str) -> None:
+    """Set the journal mode, with retries.
+
+    SQLite's busy timeout does not apply here. If several processes create the file, all but one get an error.
+    """
+    deadline = time.monotonic() + _WAIT_MS / 1000
     while True:
         try:
             connection.execute(f"PRAGMA journal_mode = {mode}")
             return
         except apsw.BusyError:
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
 
 
-def _value(connection: apsw.Connection, query: str) -> Any:
+def _query_value(connection: apsw.Connection, query: str) -> Any:
     for row in connection.execute(query):
         return row[0]
     return None
@@ -354,23 +376,23 @@ def _value(connection: apsw.Connection, query: str) -> Any:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        facts = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return facts.st_dev, facts.st_ino
+    return status.st_dev, status.st_ino
 
 
-def _on_network(path: Path) -> bool:
-    """Whether the file lies on a network file system (Linux; elsewhere it is taken for local)."""
+def _is_on_network(path: Path) -> bool:
+    """Return whether the file is on a network file system. Only detected on Linux; False elsewhere."""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as file:
             mounts = [line.split() for line in file]
     except OSError:
         return False
     folder = str(path.parent.resolve())
-    best = max(
+    mount_point = max(
         (mount for mount in mounts if folder == mount[1] or folder.startswith(mount[1].rstrip("/") + "/")),
         key=lambda mount: len(mount[1]),
         default=["", "", ""],
     )
-    return best[2] in _NETWORK
+    return mount_point[2] in _NETWORK_FILE_SYSTEMS

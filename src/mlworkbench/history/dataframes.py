@@ -1,4 +1,4 @@
-"""Runs and metrics as pandas has them. pandas is the user's; nothing else here needs it."""
+"""Runs and metrics as pandas DataFrames. pandas is an optional dependency that is used only here."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model import Run
-from .parameters import number, of_run
+from .parameters import number, run_parameters
 from .series.points import NO_STEP, Points
 
-DataFrame = Any  # of pandas, which is not installed with us
-_OWN = (
+DataFrame = Any  # pandas.DataFrame; pandas is optional
+_RUN_COLUMNS = (
     *("run_id", "name", "status", "script_name", "target", "project"),
     *("start_time", "end_time", "duration", "gpu", "parent_run_id"),
 )
 
 
 def runs_frame(runs: Iterable[Run]) -> DataFrame:
-    """A row for each run; metrics, parameters and tags are columns: ``metrics.loss``, ``params.lr``, ``tags.team``."""
+    """Return one row per run, with columns such as ``metrics.loss``, ``params.lr``, and ``tags.team``."""
     pandas = _pandas()
     frame = pandas.DataFrame([_row(run) for run in runs])
-    return frame if len(frame.columns) else pandas.DataFrame(columns=list(_OWN))
+    return frame if len(frame.columns) else pandas.DataFrame(columns=list(_RUN_COLUMNS))
 
 
 def points_frame(series: Mapping[str, Points]) -> DataFrame:
-    """A row for each point: name, step, time, value."""
+    """Return one row per point, with the columns name, step, time, and value."""
     pandas = _pandas()
     columns: dict[str, list[Any]] = {"name": [], "step": [], "time": [], "value": []}
     for name, points in series.items():
@@ -44,14 +44,14 @@ def points_frame(series: Mapping[str, Points]) -> DataFrame:
 def _row(run: Run) -> dict[str, Any]:
     tags = (tag.partition("=") for tag in run.tags)
     return {
-        **dict(zip(_OWN, _own(run), strict=True)),
+        **dict(zip(_RUN_COLUMNS, _run_values(run), strict=True)),
         **{f"metrics.{name}": value for name, value in run.metrics.items()},
-        **{f"params.{name}": _param(value) for name, value in of_run(run).items()},
+        **{f"params.{name}": _param(value) for name, value in run_parameters(run).items()},
         **{f"tags.{name}": value if equals else True for name, equals, value in tags},
     }
 
 
-def _own(run: Run) -> tuple[Any, ...]:
+def _run_values(run: Run) -> tuple[Any, ...]:
     spec = run.spec
     return (
         run.id,
@@ -60,8 +60,8 @@ def _own(run: Run) -> tuple[Any, ...]:
         spec.entry.name,
         spec.compute.name,
         spec.project_name,
-        _moment(run.started),
-        _moment(run.ended),
+        _datetime(run.started),
+        _datetime(run.ended),
         run.duration,
         (run.gpu or {}).get("used"),
         spec.parent,
@@ -69,19 +69,19 @@ def _own(run: Run) -> tuple[Any, ...]:
 
 
 def _param(value: Any) -> Any:
-    """``--lr 0.1`` is a number to whoever computes with it; a switch is true."""
+    """Return the value of a parameter: a number if the string is numeric, True for a flag."""
     if value is None:
         return True
-    found = number(value) if isinstance(value, str) else None
-    return value if found is None else found
+    parsed = number(value) if isinstance(value, str) else None
+    return value if parsed is None else parsed
 
 
-def _moment(seconds: float | None) -> datetime | None:
+def _datetime(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def _pandas() -> Any:
     try:
-        return importlib.import_module("pandas")  # the user's, and slow to load
+        return importlib.import_module("pandas")  # optional, and slow to import
     except ImportError:
         raise UsageError("pandas is not installed in this Python", "pip install pandas") from None

@@ -1,4 +1,4 @@
-"""The history as programs and notebooks use it: ``mlworkbench.History()``."""
+"""Public history API for programs and notebooks: ``mlworkbench.History()``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ..errors import UnknownName, UsageError
 from ..model import Run
 from . import store
 from .expression import parse, parse_sort
-from .query import Query
+from .run_query import Query
 from .store import Runs
 
 if TYPE_CHECKING:
-    from .frames import DataFrame
+    from .dataframes import DataFrame
     from .series.points import Points
 
 
 class History(store.History):
     """The run history in the data folder (``MLW_HOME``)."""
 
-    def list(  # noqa: PLR0913 - each is a word of its own, by name
+    def list(  # noqa: PLR0913 - optional arguments are keyword-only
         self,
         where: str | None = None,
         *,
@@ -56,20 +56,20 @@ class History(store.History):
 
     def metrics(self, run: Run | str, *names: str) -> dict[str, Points]:
         """Return all numeric metrics of a run as a dict: name → steps, times, and values."""
-        from .series.measured import Measured  # noqa: PLC0415 - most programs need no series
+        from .series.run_series import RunSeries  # noqa: PLC0415 - most programs need no series
 
         if not isinstance(run, (str, Run)):
             raise UsageError(f"{run!r} is not a run", "pass a run ID, or a Run returned by list()")
-        with Measured(self, self.get(run) if isinstance(run, str) else run) as measured:
-            known = dict.fromkeys(one.name for one in measured.names() if one.kind == "number")
+        with RunSeries(self, self.get(run) if isinstance(run, str) else run) as series:
+            available = dict.fromkeys(metric.name for metric in series.names() if metric.kind == "number")
             for name in names:
-                if name not in known:
-                    raise UnknownName("metric", name, list(known))
-            return {name: measured.points(name) for name in names or known}
+                if name not in available:
+                    raise UnknownName("metric", name, list(available))
+            return {name: series.points(name) for name in names or available}
 
     def metrics_dataframe(self, run: Run | str, *names: str) -> DataFrame:
         """Return the metrics of a run as a pandas DataFrame with the columns name, step, time, and value."""
-        from .frames import points_frame  # noqa: PLC0415 - loads pandas
+        from .dataframes import points_frame  # noqa: PLC0415 - loads pandas
 
         return points_frame(self.metrics(run, *names))
 
@@ -78,6 +78,6 @@ class History(store.History):
 
         The arguments are the same as for ``list``.
         """
-        from .frames import runs_frame  # noqa: PLC0415 - loads pandas
+        from .dataframes import runs_frame  # noqa: PLC0415 - loads pandas
 
         return runs_frame(self.list(where, **options))

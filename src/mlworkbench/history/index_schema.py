@@ -8,9 +8,9 @@ import apsw
 
 VERSION = 3
 
-# What a list looks at is narrow, and apart from what only the runs that are shown need. Every row has a checksum of
-# its content; the one row of ``account`` says how many rows there must be, and what their checksums add up to.
-NOW = (
+# The ``runs`` table is narrow because lists scan it; ``bodies`` contains data needed only for displayed runs. Each row
+# has a checksum. The single row of ``account`` contains the number of rows and the sum of their checksums.
+TABLES = (
     """CREATE TABLE runs (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL UNIQUE, number INTEGER NOT NULL,
     project TEXT NOT NULL, created INTEGER NOT NULL, status TEXT NOT NULL, final INTEGER NOT NULL,
@@ -34,12 +34,12 @@ Step = Callable[[apsw.Connection], None]
 
 
 def create(connection: apsw.Connection) -> None:
-    for statement in NOW:
+    for statement in TABLES:
         connection.execute(statement)
 
 
-def set_old_aside(connection: apsw.Connection) -> None:
-    """Under another name, with the new tables empty beside them; the caller moves the runs over."""
+def rename_old_tables(connection: apsw.Connection) -> None:
+    """Rename the tables of an older version and create empty ones. The caller migrates the rows."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     indexes = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
     for name in [name for (name,) in connection.execute(indexes)]:
@@ -51,7 +51,7 @@ def set_old_aside(connection: apsw.Connection) -> None:
     create(connection)
 
 
-def is_ours(connection: apsw.Connection) -> bool:
-    """Whether the file has our tables and indexes and nothing else, to the letter."""
-    found = {text for (text,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
-    return found == set(NOW)
+def has_expected_schema(connection: apsw.Connection) -> bool:
+    """Return whether the file has exactly the expected tables and indexes."""
+    statements = {text for (text,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+    return statements == set(TABLES)

@@ -1,4 +1,4 @@
-"""Bytes of a run's files → events, points and records. Every byte comes from a target and is hostile input."""
+"""Parse a run's files into events, points, and records. All bytes are untrusted input from a target."""
 
 from __future__ import annotations
 
@@ -8,37 +8,40 @@ from math import inf
 from typing import Any
 
 from ..model import Event
-from ..remote.shared.metric_files import LONGEST_LINE
-from .fold import event_from
+from ..remote.shared.metric_files import MAX_LINE_LENGTH
+from .fold import parse_event
 
-LINE = LONGEST_LINE  # a longer line is none of ours
-BAD = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError)
+MAX_LINE = MAX_LINE_LENGTH  # mlw never writes longer lines
+PARSE_ERRORS = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError)
 _FLOATS = ("NaN", "Infinity", "-Infinity")
-_DEEPEST = 20
+_MAX_DEPTH = 20
 
 
-def _lines(data: bytes) -> tuple[list[bytes], int]:
-    """Whole lines, and how many bytes they take; the rest waits for its end."""
+def _split_lines(data: bytes) -> tuple[list[bytes], int]:
+    """Return the complete lines and their size in bytes, leaving an incomplete last line for later."""
     end = data.rfind(b"\n") + 1
-    if end == 0 and len(data) >= LINE:
+    if end == 0 and len(data) >= MAX_LINE:
         return [], len(data)
     return data[:end].splitlines(), end
 
 
 def parse_events(data: bytes) -> tuple[list[Event], int]:
-    """Events of whole lines, in order, and the number of bytes used. Torn lines are what a crash leaves: skipped."""
-    lines, used = _lines(data)
+    """Return the events from complete lines, and the number of bytes consumed.
+
+    Lines that were truncated by a crash are skipped.
+    """
+    lines, used = _split_lines(data)
     events = []
     for line in lines:
         try:
-            events.append(event_from(json.loads(line)))
-        except BAD:
+            events.append(parse_event(json.loads(line)))
+        except PARSE_ERRORS:
             continue
     return events, used
 
 
-def before_end(data: bytes) -> bytes:
-    """The events up to the one that ends the run, without it."""
+def events_before_finish(data: bytes) -> bytes:
+    """Return the events that precede the ``finished`` event."""
     at = 0
     for line in data.splitlines(keepends=True):
         if b"finished" in line and any(event.kind == "finished" for event in parse_events(line)[0]):
@@ -47,45 +50,48 @@ def before_end(data: bytes) -> bytes:
     return data[:at]
 
 
-def parse_lines(data: bytes) -> tuple[Iterator[dict[str, Any]], int]:
-    """What whole lines of a metrics file say, in order, and the number of bytes used."""
-    lines, used = _lines(data)
-    return _objects(lines), used
+def parse_metric_lines(data: bytes) -> tuple[Iterator[dict[str, Any]], int]:
+    """Return the objects from complete lines of a metrics file, and the number of bytes consumed."""
+    lines, used = _split_lines(data)
+    return _parse_objects(lines), used
 
 
-def _objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+def _parse_objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
-            found = json.loads(line)
+            value = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if type(found) is dict:
-            yield found
+        if type(value) is dict:
+            yield value
 
 
-def value_of(line: dict[str, Any]) -> Any:
-    """The value of a point: NaN and infinities travel as words, in lists as ``{"f": "NaN"}``."""
+def point_value(line: dict[str, Any]) -> Any:
+    """Return the value of a point.
+
+    NaN and infinities are encoded as strings, and in lists as ``{"f": "NaN"}``.
+    """
     value = line["v"]
     if "f" in line:
         return float(value)
-    return whole(value) if type(value) in (list, dict) else value
+    return decode_floats(value) if type(value) in (list, dict) else value
 
 
-def whole(value: Any, depth: int = 0) -> Any:
-    """The value with its words for NaN and infinities turned into numbers."""
-    if depth > _DEEPEST:
+def decode_floats(value: Any, depth: int = 0) -> Any:
+    """Replace encoded NaN and infinities in a value with floats."""
+    if depth > _MAX_DEPTH:
         return None
     if type(value) is list:
-        return [whole(one, depth + 1) if type(one) in (list, dict) else one for one in value]
+        return [decode_floats(item, depth + 1) if type(item) in (list, dict) else item for item in value]
     if type(value) is dict:
         if len(value) == 1 and value.get("f") in _FLOATS:
             return float(value["f"])
-        return {name: whole(one, depth + 1) for name, one in value.items()}
+        return {name: decode_floats(item, depth + 1) for name, item in value.items()}
     return value
 
 
 def as_float(value: float) -> float:
-    """A whole number that is too large for a float is infinite."""
+    """Convert a number to a float. An integer that is too large becomes infinite."""
     try:
         return float(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""The runs of an older index into the tables of today, with all that only this side knows of them."""
+"""Migrate an older index to the current tables, including facts that are stored only on the client."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ import apsw
 
 from . import rows
 from .database import Damaged
-from .rows import Reading
+from .rows import ReadPosition
 
 _BODY = "spec, state, reading, submitter"
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """From what ``schema.set_old_aside`` has set aside: version 1 had one table, version 2 had two."""
+    """Copy the runs from the tables that ``index_schema.rename_old_tables`` renamed.
+
+    Version 1 had one table, and version 2 had two.
+    """
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    apart = "JOIN old_bodies USING (seq) " if "old_bodies" in tables else ""
-    for row in connection.execute(f"SELECT {_BODY} FROM old_runs {apart}ORDER BY created, number"):
+    join = "JOIN old_bodies USING (seq) " if "old_bodies" in tables else ""
+    for row in connection.execute(f"SELECT {_BODY} FROM old_runs {join}ORDER BY created, number"):
         spec, state, reading, submitter = row
         try:
-            run, read, who = rows.decode(spec, state), Reading(**json.loads(reading)), json.loads(submitter)
+            run, position, submitter_data = (
+                rows.decode(spec, state),
+                ReadPosition(**json.loads(reading)),
+                json.loads(submitter),
+            )
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise Damaged("a run of an older version") from error
         with suppress(rows.RowTooLarge):
-            rows.pour(connection, rows.encode(run, read, who))
+            rows.bulk_insert(connection, rows.encode(run, position, submitter_data))
     for name in tables & {"old_runs", "old_bodies"}:
         connection.execute(f"DROP TABLE {name}")
-    rows.start_account(connection)
+    rows.recount_account(connection)

@@ -1,4 +1,7 @@
-"""The runs inside a run: those that its script made, of MLflow for example. Each is a run of the history too."""
+"""Nested runs, which a script creates inside its run, for example with MLflow.
+
+The history lists them like other runs.
+"""
 
 from __future__ import annotations
 
@@ -17,56 +20,58 @@ _ENDINGS = {
 
 
 def children_of(run: Run) -> list[Run]:
-    """The children inside a run, each as a run of its own; two that would get one id are told as one."""
-    found: dict[str, Run] = {}
-    for name, told in run.children.items():
-        if told.get("same"):
-            continue  # the script's first one, which is the run itself
-        child = _child(run, name, told)
-        found.setdefault(child.id, child)
-    return list(found.values())
+    """Return the nested runs of a run. If two would get the same ID, the first one is used."""
+    children: dict[str, Run] = {}
+    for name, record in run.children.items():
+        if record.get("same"):
+            continue  # the script's first run is the run itself
+        child = _child(run, name, record)
+        children.setdefault(child.id, child)
+    return list(children.values())
 
 
 def child_id(parent: str, name: str) -> str:
-    """``demo-swift-otter-7k2q.3f2a91bc``, also for names that are no file names."""
-    plain = name if re.fullmatch(r"[0-9a-f]{8,64}", name) else sha256(name.encode("utf-8", "replace")).hexdigest()
-    return f"{parent}.{plain[:8]}"
+    """Return an ID such as ``demo-swift-otter-7k2q.3f2a91bc``, which is always a safe file name."""
+    digits = name if re.fullmatch(r"[0-9a-f]{8,64}", name) else sha256(name.encode("utf-8", "replace")).hexdigest()
+    return f"{parent}.{digits[:8]}"
 
 
-def told_name(run: Run, child: str) -> str | None:
-    """What the script calls the child with this id."""
+def name_in_script(run: Run, child: str) -> str | None:
+    """Return the name that the script uses for the nested run with this ID."""
     return next((name for name in run.children if child_id(run.id, name) == child), None)
 
 
-def _child(run: Run, name: str, told: JsonDict) -> Run:
-    status, ending = _standing(run, told)
+def _child(run: Run, name: str, record: JsonDict) -> Run:
+    status, ending = _status_and_ending(run, record)
     return Run(
-        _spec(run, name, told),
+        _spec(run, name, record),
         status=status,
         ending=ending,
         accepted=run.accepted,
-        started=told.get("started") or run.started,
-        ended=told.get("ended") or run.ended,
+        started=record.get("started") or run.started,
+        ended=record.get("ended") or run.ended,
         contact=run.contact,
-        metrics=told.get("metrics", {}),
-        spans={title: Span(*span) for title, span in told.get("spans", {}).items()},
-        params=told.get("params", {}),
-        told_tags=told.get("tags", {}),
-        files=told.get("files", {}),
+        metrics=record.get("metrics", {}),
+        spans={metric: Span(*span) for metric, span in record.get("spans", {}).items()},
+        params=record.get("params", {}),
+        told_tags=record.get("tags", {}),
+        files=record.get("files", {}),
     )
 
 
-def _spec(run: Run, name: str, told: JsonDict) -> RunSpec:
-    own = child_id(run.id, name)
-    above = told.get("parent")
-    whole = above is None or above == name or run.children.get(above, {"same": True}).get("same")
-    parent = run.id if whole else child_id(run.id, str(above))
+def _spec(run: Run, name: str, record: JsonDict) -> RunSpec:
+    run_id = child_id(run.id, name)
+    parent_name = record.get("parent")
+    is_top_level = (
+        parent_name is None or parent_name == name or run.children.get(parent_name, {"same": True}).get("same")
+    )
+    parent = run.id if is_top_level else child_id(run.id, str(parent_name))
     return replace(
         run.spec,
-        id=own,
-        key=f"{run.spec.key}.{own.rpartition('.')[2]}",
-        name=told.get("name") or None,
-        created=told.get("started") or run.spec.created,
+        id=run_id,
+        key=f"{run.spec.key}.{run_id.rpartition('.')[2]}",
+        name=record.get("name") or None,
+        created=record.get("started") or run.spec.created,
         parent=parent,
         inside=True,
         tags=(),
@@ -74,9 +79,9 @@ def _spec(run: Run, name: str, told: JsonDict) -> RunSpec:
     )
 
 
-def _standing(run: Run, told: JsonDict) -> tuple[Status, str | None]:
-    """As the script said; one that it left open ends with the script."""
-    said = _ENDINGS.get(str(told.get("status")))
-    if said:
-        return said
+def _status_and_ending(run: Run, record: JsonDict) -> tuple[Status, str | None]:
+    """Return the status and ending of a nested run. A nested run that is still open ends with the script."""
+    reported = _ENDINGS.get(str(record.get("status")))
+    if reported:
+        return reported
     return (run.status, run.ending) if run.status.final else (Status.RUNNING, None)

@@ -1,4 +1,4 @@
-"""All run folders, read by as many processes as there are cores."""
+"""Read all run folders with one process per core."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from contextlib import suppress
 from functools import partial
 
 from ..remote.shared.layout import Root
-from .folders import read_family
-from .parallel import Worker, worker_count
 from .rows import Encoded, encode
+from .run_folders import read_run_folder
+from .worker_processes import Worker, worker_count
 
 Batch = list[tuple[str, Encoded]]
 
-SIZE = 200
-_FEW = 2000  # so many are read before another process has begun
-# Its spec is whole and yet absurd.
-_ABSURD = (TypeError, ValueError, OverflowError, AttributeError)
+BATCH_SIZE = 200
+_MIN_FOR_WORKERS = 2000  # reading fewer folders is faster than starting a worker
+# Errors caused by a complete spec with invalid values.
+_SPEC_ERRORS = (TypeError, ValueError, OverflowError, AttributeError)
 
 
-def gather(root: Root, names: Sequence[str]) -> Iterator[tuple[int, Batch]]:
-    """The runs in the order of the names, some at a time, and how many of the names are behind them."""
-    batches = [names[at : at + SIZE] for at in range(0, len(names), SIZE)]
-    count = worker_count() if len(names) >= _FEW else 1
+def read_in_batches(root: Root, names: Sequence[str]) -> Iterator[tuple[int, Batch]]:
+    """Yield the runs in batches, in name order, with the number of names processed so far."""
+    batches = [names[at : at + BATCH_SIZE] for at in range(0, len(names), BATCH_SIZE)]
+    count = worker_count() if len(names) >= _MIN_FOR_WORKERS else 1
     tasks = [partial(read_batch, root, batch) for batch in batches]
     workers = [Worker(tasks[first::count]) for first in range(1, count)]
     try:
         for at, (batch, task) in enumerate(zip(batches, tasks, strict=True)):
-            turn = at % count
-            yield at * SIZE + len(batch), workers[turn - 1].next() if turn else task()
+            worker_index = at % count
+            yield at * BATCH_SIZE + len(batch), workers[worker_index - 1].next() if worker_index else task()
     finally:
         for worker in workers:
             worker.close()
 
 
 def read_batch(root: Root, names: Sequence[str]) -> Batch:
-    found = []
+    batch = []
     for name in names:
-        with suppress(*_ABSURD):
-            found += [(name, encode(*one, {})) for one in read_family(root, name)]
-    return found
+        with suppress(*_SPEC_ERRORS):
+            batch += [(name, encode(*run_and_position, {})) for run_and_position in read_run_folder(root, name)]
+    return batch

@@ -1,4 +1,4 @@
-"""A script's parameters, as far as its arguments tell: ``--name value`` and ``--name=value``."""
+"""The parameters of a script, from its arguments: ``--name value`` and ``--name=value``."""
 
 from __future__ import annotations
 
@@ -13,45 +13,48 @@ from ..model import Run
 _OPTION = re.compile(r"--?([^\W\d][^=\s]*)(?:=(.*))?", re.DOTALL)
 
 
-def parameters(arguments: Sequence[str]) -> dict[str, str | None]:
-    """Name → text; None for a switch. The last one counts, as argparse has it."""
-    found: dict[str, str | None] = {}
-    waiting: str | None = None
-    for word in arguments:
-        if word == "--":
+def parse_arguments(arguments: Sequence[str]) -> dict[str, str | None]:
+    """Return parameter values by name, None for a flag. As in argparse, the last occurrence counts."""
+    result: dict[str, str | None] = {}
+    pending: str | None = None
+    for argument in arguments:
+        if argument == "--":
             break
-        option = _OPTION.fullmatch(word)
+        option = _OPTION.fullmatch(argument)
         if option:
-            waiting = option[1] if option[2] is None else None
-            found[option[1]] = option[2]
-        elif waiting is not None:
-            found[waiting] = word
-            waiting = None
-    return found
+            pending = option[1] if option[2] is None else None
+            result[option[1]] = option[2]
+        elif pending is not None:
+            result[pending] = argument
+            pending = None
+    return result
 
 
-def of_run(run: Run) -> dict[str, Any]:
-    """From its arguments, its place in a sweep, and what the script told, which counts most. None is a switch."""
-    given = {**parameters(run.spec.entry.arguments), **run.spec.varied}
-    for name in run.params:  # told as argparse has it: --batch-size is batch_size
+def run_parameters(run: Run) -> dict[str, Any]:
+    """Return the parameters from the arguments, the sweep, and the script.
+
+    Those from the script take precedence. The value of a flag is None.
+    """
+    result = {**parse_arguments(run.spec.entry.arguments), **run.spec.varied}
+    for name in run.params:  # spelled as in argparse: --batch-size is batch_size
         for spelling in (name.replace("_", "-"), name):
-            given.pop(spelling, None)
-    return {**given, **run.params}
+            result.pop(spelling, None)
+    return {**result, **run.params}
 
 
 def text(value: Any) -> str | None:
-    """A parameter as a text; lists and the like as JSON."""
+    """Return a parameter as a string; lists and other structures are encoded as JSON."""
     if value is None or isinstance(value, str):
         return value
     return str(value) if isinstance(value, (bool, int, float)) else json.dumps(value)
 
 
-def number(told: Any) -> float | int | None:
-    """The number that a parameter is; a switch is 1, as true is."""
-    if told is None:
+def number(raw: Any) -> float | int | None:
+    """Return the numeric value of a parameter. A flag is 1."""
+    if raw is None:
         return 1
     try:
-        value = float(told)
+        value = float(raw)
     except (ValueError, TypeError, OverflowError):
         return None
     if not math.isfinite(value):

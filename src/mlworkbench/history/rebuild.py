@@ -1,4 +1,4 @@
-"""The index from the run folders: a new one, or a live one put right while others go on writing to it."""
+"""Build the index from the run folders, or repair a live index while other processes write to it."""
 
 from __future__ import annotations
 
@@ -15,80 +15,83 @@ from ..remote.shared.failpoint import failpoint
 from ..remote.shared.layout import Root
 from . import rows
 from .database import Damaged, Database
-from .folders import read_family, run_names
-from .gather import Batch, gather
+from .parallel_read import Batch, read_in_batches
+from .run_folders import list_run_folders, read_run_folder
 
 Progress = Callable[[int, int], None]
 
 
-def fill(connection: apsw.Connection, root: Root, progress: Progress) -> None:
-    """All runs into empty tables that nobody else sees yet."""
-    names = run_names(root)
-    for done, batch in gather(root, names):
-        for _, one in batch:
+def fill_index(connection: apsw.Connection, root: Root, progress: Progress) -> None:
+    """Insert all runs into empty tables that other processes cannot access yet."""
+    names = list_run_folders(root)
+    for done, batch in read_in_batches(root, names):
+        for _, encoded in batch:
             with suppress(rows.RowTooLarge):
-                rows.pour(connection, one)
+                rows.bulk_insert(connection, encoded)
         progress(done, len(names))
-    rows.start_account(connection)
+    rows.recount_account(connection)
 
 
-def renew(database: Database, root: Root, progress: Progress) -> int:
-    """Put a live index right; tells how many runs it holds then.
+def repair_index(database: Database, root: Root, progress: Progress) -> int:
+    """Repair a live index and return its number of runs.
 
-    Folders are read and compared with the rows while nobody has to wait. Only rows that differ are written, a few
-    at a time, from what the folder holds at that moment: so a run that goes on meanwhile never falls back. A kill
-    leaves some rows put right and the others as they were. A run that was added meanwhile is right already.
+    Folders are compared with rows without a write lock. Only rows that differ are written, a few at a
+    time, from the current contents of the folder, so that a run that continues in the meantime never
+    regresses. If the process is killed, some rows are repaired and the others are unchanged. A run that
+    was added in the meantime is already correct.
     """
     database.read(_check)
-    names = run_names(root)
-    for done, batch in gather(root, names):
-        _renew_some(database, root, batch)
+    names = list_run_folders(root)
+    for done, batch in read_in_batches(root, names):
+        _repair_batch(database, root, batch)
         progress(done, len(names))
-    _drop(database, root, set(names))
+    _drop_missing(database, root, set(names))
     return database.read(lambda connection: int(next(iter(connection.execute("SELECT count(*) FROM runs")))[0]))
 
 
 def _check(connection: apsw.Connection) -> None:
-    """Also what is otherwise checked only in small files: the trees of pages, the indexes."""
+    """Verify everything, including page trees and indexes, which are otherwise checked only in small files."""
     if next(iter(connection.execute("PRAGMA integrity_check(1)")))[0] != "ok":
         raise Damaged("check of the whole file")
     rows.verify(connection)
 
 
-def _renew_some(database: Database, root: Root, batch: Batch) -> None:
-    wrong = database.read(
-        lambda connection: list(dict.fromkeys(name for name, one in batch if not rows.holds(connection, one)))
+def _repair_batch(database: Database, root: Root, batch: Batch) -> None:
+    outdated = database.read(
+        lambda connection: list(
+            dict.fromkeys(name for name, encoded in batch if not rows.is_up_to_date(connection, encoded))
+        )
     )
-    if wrong:
-        # As many as a batch has: others wait for milliseconds.
-        database.write(lambda connection: _put_right(connection, root, wrong))
+    if outdated:
+        # One batch per transaction, so that other processes wait only milliseconds.
+        database.write(lambda connection: _rewrite_rows(connection, root, outdated))
         failpoint("renewed")
 
 
-def _put_right(connection: apsw.Connection, root: Root, names: list[str]) -> None:
-    for name in names:  # read again, now that nobody else can write what they have read
-        for run, reading in read_family(root, name):  # none: removed meanwhile
-            put(connection, run, reading)
+def _rewrite_rows(connection: apsw.Connection, root: Root, names: list[str]) -> None:
+    for name in names:  # read again under the write lock
+        for run, reading in read_run_folder(root, name):  # empty if the folder no longer exists
+            put_run(connection, run, reading)
 
 
-def put(connection: apsw.Connection, run: Run, reading: rows.Reading) -> None:
-    """The row of a run, from what its folder tells. One that is too large for a row costs no other run."""
+def put_run(connection: apsw.Connection, run: Run, reading: rows.ReadPosition) -> None:
+    """Write the row of a run as read from its folder. A run that is too large for a row is skipped."""
     with suppress(rows.RowTooLarge):
-        _put(connection, run, reading)
+        _put_row(connection, run, reading)
 
 
-def _put(connection: apsw.Connection, run: Run, reading: rows.Reading) -> None:
-    known = rows.select(connection, "id = ?", (run.id,))
-    if not known:
+def _put_row(connection: apsw.Connection, run: Run, reading: rows.ReadPosition) -> None:
+    stored = rows.select(connection, "id = ?", (run.id,))
+    if not stored:
         rows.insert(connection, run, reading, {})
-    for old in known:
-        fresh = _with_notes(old.run, run), reading
+    for old in stored:
+        fresh = _keep_client_facts(old.run, run), reading
         if fresh != (old.run, old.reading):
             rows.update(connection, old, *fresh, old.submitter)
 
 
-def _with_notes(old: Run, fresh: Run) -> Run:
-    """With what no folder tells: that there is no contact, or that the run was given up."""
+def _keep_client_facts(old: Run, fresh: Run) -> Run:
+    """Keep facts that the folder does not contain: lost contact, or a run marked as lost."""
     if fresh.status.final:
         return fresh
     if old.ending == endings.TARGET_LOST:
@@ -96,10 +99,13 @@ def _with_notes(old: Run, fresh: Run) -> Run:
     return replace(fresh, contact=old.contact, no_contact=old.no_contact) if old.contact != IN_CONTACT else fresh
 
 
-def _drop(database: Database, root: Root, names: set[str]) -> None:
-    """Runs whose folder is gone. One that nobody has accepted yet may not have got its folder: it stays."""
+def _drop_missing(database: Database, root: Root, names: set[str]) -> None:
+    """Delete runs whose folder no longer exists.
 
-    def gone(connection: apsw.Connection) -> Iterator[rows.Stored]:
+    A run that has not been accepted yet is kept, because it may not have a folder.
+    """
+
+    def find_missing(connection: apsw.Connection) -> Iterator[rows.Stored]:
         ids = [run_id for (run_id,) in connection.execute("SELECT id FROM runs NOT INDEXED") if run_id not in names]
         for run_id in ids:
             for one in rows.select(connection, "id = ?", (run_id,)):
@@ -107,8 +113,8 @@ def _drop(database: Database, root: Root, names: set[str]) -> None:
                     yield one
 
     def delete(connection: apsw.Connection) -> None:
-        for one in list(gone(connection)):
-            rows.delete(connection, one)
+        for row in list(find_missing(connection)):
+            rows.delete(connection, row)
 
-    if database.read(lambda connection: any(True for _ in gone(connection))):
+    if database.read(lambda connection: any(True for _ in find_missing(connection))):
         database.write(delete)

@@ -1,58 +1,61 @@
-"""What is said of many runs at once, without reading them: counts, values, the newest ones."""
+"""Aggregates over many runs without loading them: counts, values, and newest runs."""
 
 from __future__ import annotations
 
 import apsw
 
-from ..remote.shared.layout import is_outside
+from ..remote.shared.layout import is_untracked
 from . import database, rows
-from .query import Query, each_value, how_many
+from .run_query import Query, count_runs, count_values
 from .store import History, Runs
 
 
 def count(history: History, query: Query) -> int:
-    """How many runs fit, whatever the limit."""
-    return history.look(lambda connection: how_many(connection, query))
+    """Return the number of matching runs, regardless of the query's limit."""
+    return history.read(lambda connection: count_runs(connection, query))
 
 
 def values(history: History, query: Query, name: str) -> dict[str, int]:
-    """How many of the runs that fit have each value of a column, or each tag."""
-    return history.look(lambda connection: each_value(connection, query, name))
+    """Return each value of a column, or each tag, with the number of matching runs."""
+    return history.read(lambda connection: count_values(connection, query, name))
 
 
 def generation(history: History) -> int:
-    """Grows with every write of anybody to the index."""
-    return history.look(database.generation, all_of_them=False)
+    """Return a number that grows with every write to the index."""
+    return history.read(database.generation, verify_all=False)
 
 
 def newest_generation(history: History) -> int:
-    """As it is once what scripts have recorded by themselves was taken in, too."""
-    return history.look(database.generation)
+    """Ingest runs that were recorded without a submission, then return the generation."""
+    return history.read(database.generation)
 
 
-def last_runs(history: History, most: int) -> Runs:
-    """The newest run of each project: as quick with many runs as with few."""
+def last_runs(history: History, limit: int) -> Runs:
+    """Return the newest run of up to ``limit`` projects. The time does not depend on the number of runs."""
 
-    def last(connection: apsw.Connection) -> Runs:
-        found: list[rows.Stored] = []
+    def select(connection: apsw.Connection) -> Runs:
+        matches: list[rows.Stored] = []
         project = ""
-        for _ in range(most):
-            next_one = connection.execute("SELECT min(project) FROM runs WHERE project > ?", (project,))
-            project = next(iter(next_one))[0]
+        for _ in range(limit):
+            result = connection.execute("SELECT min(project) FROM runs WHERE project > ?", (project,))
+            project = next(iter(result))[0]
             if project is None:
                 break
-            found += rows.select(connection, "project = ? AND parent = '' ORDER BY number DESC LIMIT 1", (project,))
-        return [one.run for one in found]
+            matches += rows.select(connection, "project = ? AND parent = '' ORDER BY number DESC LIMIT 1", (project,))
+        return [row.run for row in matches]
 
-    return history.look(last, all_of_them=False)
+    return history.read(select, verify_all=False)
 
 
-def project_folders(history: History, digits: str) -> list[str]:
-    """Folders that runs of a project were submitted from, newest first; ``digits``: how its id begins."""
+def project_folders(history: History, prefix: str) -> list[str]:
+    """Return the folders from which a project was submitted, newest first.
+
+    ``prefix`` is the start of the project ID.
+    """
 
     def folders(connection: apsw.Connection) -> list[str]:
-        asked = "project >= ? AND project < ? AND parent = '' ORDER BY created DESC LIMIT 200"
-        found = [one.run for one in rows.select(connection, asked, (digits, digits + "g"))]
-        return list(dict.fromkeys(run.spec.project_path for run in found if not is_outside(run.id)))
+        where = "project >= ? AND project < ? AND parent = '' ORDER BY created DESC LIMIT 200"
+        runs = [row.run for row in rows.select(connection, where, (prefix, prefix + "g"))]
+        return list(dict.fromkeys(run.spec.project_path for run in runs if not is_untracked(run.id)))
 
-    return history.look(folders, all_of_them=False)
+    return history.read(folders, verify_all=False)

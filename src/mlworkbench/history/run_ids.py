@@ -1,4 +1,4 @@
-"""Run ids: readable, unique, safe as a file name, a container name and a job name."""
+"""Run IDs: readable, unique, and safe as file, container, and job names."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _NOUNS = (
     " osprey otter owl panda pike pine plover poplar puffin quail raven robin rowan salmon seal sparrow spruce stork"
     " swan swift teal tern thrush tiger toad trout tulip viper vole walrus whale willow wolf wren yew"
 ).split()
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that are mistaken for another
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # no characters that look alike
 
 
 def new_id(project: str) -> str:
-    """``demo-swift-otter-7k2q``. The caller makes sure that it is new."""
+    """Return an ID such as ``demo-swift-otter-7k2q``. The caller must ensure that it is unique."""
     tail = "".join(_choose(_LETTERS) for _ in range(4))
     return f"{_stem(project)}-{_choose(_ADJECTIVES)}-{_choose(_NOUNS)}-{tail}"
 
 
-def without_project(run_id: str, project: str) -> str:
-    """``swift-otter-7k2q``: for a name in which the project's own stands already."""
+def strip_project(run_id: str, project: str) -> str:
+    """Return the ID without its project part, ``swift-otter-7k2q``, for use beside the project."""
     return run_id.removeprefix(f"{_stem(project)}-")
 
 
@@ -38,5 +38,5 @@ def _stem(project: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-")[:24].strip("-") or "run"
 
 
-def _choose(words: Sequence[str]) -> str:
-    return words[int.from_bytes(os.urandom(4), "big") % len(words)]
+def _choose(choices: Sequence[str]) -> str:
+    return choices[int.from_bytes(os.urandom(4), "big") % len(choices)]

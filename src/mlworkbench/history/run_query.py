@@ -1,4 +1,4 @@
-"""Which runs, in which order: conditions become SQL over the narrow rows."""
+"""Select and sort runs by translating queries to SQL on the narrow ``runs`` table."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import apsw
 
 from .expression import Compare, Condition, Join, Not
-from .rows import MICRO, UNTRACKED, clean
+from .rows import HIDDEN_UNTRACKED, MICRO, sqlite_text
 
-# Names that are the run's own; every other one is a metric, else a parameter. ``tags`` is the first of them in a sort.
-_OWN = {
+# Names of run fields. Any other name is a parameter or a metric. Sorting by ``tags`` uses the first tag.
+_RUN_COLUMNS = {
     "run_id": "id",
     "run_number": "number",
     "status": "status COLLATE NOCASE",
@@ -32,26 +32,26 @@ _OWN = {
     "parent_run_id": "nullif(parent, '')",
     "tags": "json_extract(facts, '$.tags[0]')",
 }
-# The run's own where the script has none of that name.
-_SOFT = {"note": "json_extract(facts, '$.note')", "children": "json_extract(facts, '$.children')"}
-OWN = frozenset({*_OWN, *_SOFT, "tags"})
+# Run fields that apply only if the script has no metric or parameter with that name.
+_FALLBACK_COLUMNS = {"note": "json_extract(facts, '$.note')", "children": "json_extract(facts, '$.children')"}
+RUN_FIELDS = frozenset({*_RUN_COLUMNS, *_FALLBACK_COLUMNS, "tags"})
 _METRICS, _PARAMETERS, _TAGS = "metrics.", "params.", "tags."
-_SPANS = {"min.": 0, "max.": 1}  # of a series: where its least and its greatest value stand
+_SPAN_INDEX = {"min.": 0, "max.": 1}  # index of the minimum and maximum in a stored span
 _COLUMNS = {"script": "script", "target": "target", "status": "status", "project": "project"}
 _ALL_TAGS = "json_each(facts, '$.tags')"
 
 
 @dataclass(frozen=True)
 class Query:
-    """What a list is narrowed to; newest first unless it is sorted."""
+    """The filters and order for a list of runs; newest first by default."""
 
     project: str | None = None
-    hidden: bool = False  # with those that are archived or not tracked
-    archived: bool = False  # with those that are archived
-    children: bool = True  # with those of sweeps, and with those inside other runs
-    inside: bool = True  # with those inside other runs, which have no folder of their own
+    hidden: bool = False  # include archived and untracked runs
+    archived: bool = False  # include archived runs
+    children: bool = True  # include runs of sweeps and nested runs
+    inside: bool = True  # include nested runs, which have no folder of their own
     parent: str | None = None
-    texts: Sequence[str] = ()  # each somewhere in id, name, script, arguments, tags, note
+    texts: Sequence[str] = ()  # each must occur in ID, name, script, arguments, tags, or note
     statuses: Sequence[str] = ()
     targets: Sequence[str] = ()
     scripts: Sequence[str] = ()
@@ -60,26 +60,26 @@ class Query:
     where: Condition | None = None
     sort: str | None = None
     descending: bool = False
-    oldest: bool = False  # of those that are alike the oldest first
+    oldest: bool = False  # oldest runs first; with ``sort``, only among equal values
     limit: int | None = None
-    offset: int = 0  # as many of those that fit are passed over
+    offset: int = 0  # number of matching runs to skip
 
 
-class _Sql:
-    """An expression of SQL and the values that it needs, in order."""
+class _SqlBuilder:
+    """A builder for SQL expressions and their bound values."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
 
     def bind(self, value: Any) -> str:
-        self.values.append(clean(value) if isinstance(value, str) else value)
+        self.values.append(sqlite_text(value) if isinstance(value, str) else value)
         return f"?{len(self.values)}"
 
-    # -- the narrowing -----------------------------------------------------------------------------
+    # -- filters -----------------------------------------------------------------------------------
 
-    def narrowed(self, query: Query) -> str:
-        shown = f"hidden & {UNTRACKED} = 0" if query.archived else "hidden = 0"
-        parts = [] if query.hidden else [shown]
+    def where_clause(self, query: Query) -> str:
+        visible = f"hidden & {HIDDEN_UNTRACKED} = 0" if query.archived else "hidden = 0"
+        parts = [] if query.hidden else [visible]
         parts += [] if query.children else ["parent = ''"]
         parts += [] if query.inside else ["instr(id, '.') = 0"]
         if query.parent is not None:
@@ -90,107 +90,119 @@ class _Sql:
             parts.append(f"project = {self.bind(query.project)}")
         if query.since is not None:
             parts.append(f"created >= {self.bind(int(query.since * MICRO))}")
-        for column, wanted in (("status", query.statuses), ("target", query.targets)):
-            if wanted:
-                parts.append(f"{column} IN ({', '.join(self.bind(one) for one in wanted)})")
+        for column, values in (("status", query.statuses), ("target", query.targets)):
+            if values:
+                parts.append(f"{column} IN ({', '.join(self.bind(value) for value in values)})")
         if query.scripts:
-            parts.append("(" + " OR ".join(self._script(one) for one in query.scripts) + ")")
+            parts.append("(" + " OR ".join(self._script(value) for value in query.scripts) + ")")
         for tag in query.tags:
-            key = self.bind(tag)  # of team=vision the name alone is enough
-            fits = f"value = {key} OR substr(value, 1, length({key}) + 1) = {key} || '='"
-            parts.append(f"EXISTS (SELECT 1 FROM {_ALL_TAGS} WHERE {fits})")
+            key = self.bind(tag)  # ``team`` also matches ``team=vision``
+            matches = f"value = {key} OR substr(value, 1, length({key}) + 1) = {key} || '='"
+            parts.append(f"EXISTS (SELECT 1 FROM {_ALL_TAGS} WHERE {matches})")
         if query.where is not None:
             parts.append(self.condition(query.where))
         return " AND ".join(f"({part})" for part in parts) or "1"
 
     def _script(self, script: str) -> str:
-        """The script itself, or one of that name in a folder."""
+        """Match this path, or a script with this name in any folder."""
         end = self.bind("/" + script)
         return f"script = {self.bind(script)} OR substr(script, -length({end})) = {end}"
 
     # -- conditions --------------------------------------------------------------------------------
 
     def condition(self, node: Condition, negated: bool = False) -> str:
-        """``negated``: whether it matters that what is not known is neither true nor false."""
+        """Return the SQL for a condition. If ``negated``, unknown values stay null instead of false."""
         if isinstance(node, Compare):
-            return self._tagged(node) if node.name == "tags" else self._compare(node, negated)
+            return self._compare_tags(node) if node.name == "tags" else self._compare(node, negated)
         if isinstance(node, Not):
             return f"NOT ({self.condition(node.inner, True)})"
         assert isinstance(node, Join)
         return "(" + f" {node.word.upper()} ".join(self.condition(part, negated) for part in node.parts) + ")"
 
     def _compare(self, node: Compare, negated: bool) -> str:
-        """Null, which is neither true nor false, where there is no value of this kind."""
-        text = isinstance(node.value, str)
-        value = self.value_of(node.name, text)
-        # A collation counts only where it is not within brackets.
-        folded = " COLLATE NOCASE" if node.name == "status" else ""
-        wanted = self.bind(node.value)
-        has = node.sign == "~"  # a text that has it in it, whatever the case of its letters
-        compared = f"instr(lower({value}), lower({wanted})) > 0" if has else f"({value}){folded} {node.sign} {wanted}"
-        kinds = "('text')" if text else "('integer', 'real')"
-        fits = f"typeof({value}) IN {kinds}"
-        # The value is dug out of JSON: where nothing else depends on it, once for all the rows that do not fit.
-        return f"CASE WHEN {fits} THEN {compared} END" if negated else f"({compared} AND {fits})"
+        """Return the SQL for a comparison. A run without a value of this type does not match, even if negated."""
+        is_text = isinstance(node.value, str)
+        value = self.value_expression(node.name, is_text)
+        # A collation inside parentheses has no effect, so repeat it outside.
+        collation = " COLLATE NOCASE" if node.name == "status" else ""
+        operand = self.bind(node.value)
+        is_substring = node.sign == "~"  # case-insensitive substring match
+        compared = (
+            f"instr(lower({value}), lower({operand})) > 0"
+            if is_substring
+            else f"({value}){collation} {node.sign} {operand}"
+        )
+        kinds = "('text')" if is_text else "('integer', 'real')"
+        has_kind = f"typeof({value}) IN {kinds}"
+        # Extracting from JSON is slow. If null is not needed, rows that do not match extract the value only once.
+        return f"CASE WHEN {has_kind} THEN {compared} END" if negated else f"({compared} AND {has_kind})"
 
-    def _tagged(self, node: Compare) -> str:
-        """``tags = "best"``: one of them is; ``!=``: none is; ``~``: one has it in it."""
+    def _compare_tags(self, node: Compare) -> str:
+        """Match tags: ``=`` if any is equal, ``!=`` if none is, and ``~`` if any contains the string."""
         if node.sign == "~":
-            wanted = self.bind(str(node.value))
-            return f"EXISTS (SELECT 1 FROM {_ALL_TAGS} WHERE instr(lower(value), lower({wanted})))"
-        sign, wanted = ("=", "NOT EXISTS") if node.sign == "!=" else (node.sign, "EXISTS")
-        return f"{wanted} (SELECT 1 FROM {_ALL_TAGS} WHERE value {sign} {self.bind(str(node.value))})"
+            operand = self.bind(str(node.value))
+            return f"EXISTS (SELECT 1 FROM {_ALL_TAGS} WHERE instr(lower(value), lower({operand})))"
+        sign, operand = ("=", "NOT EXISTS") if node.sign == "!=" else (node.sign, "EXISTS")
+        return f"{operand} (SELECT 1 FROM {_ALL_TAGS} WHERE value {sign} {self.bind(str(node.value))})"
 
-    def value_of(self, name: str, text: bool) -> str:
-        """The value behind a name: of the run itself, of a metric, of a parameter, of a tag."""
-        if name in _OWN:
-            return _OWN[name]
+    def value_expression(self, name: str, text: bool) -> str:
+        """Return the SQL for a name: a run field, a metric, a parameter, or a tag."""
+        if name in _RUN_COLUMNS:
+            return _RUN_COLUMNS[name]
         if name.startswith(_METRICS):
             return self._metric(name[len(_METRICS) :])
         if name.startswith(_PARAMETERS):
             return self._parameter(name[len(_PARAMETERS) :], text)
         if name.startswith(_TAGS):
             return self._tag(name[len(_TAGS) :], text)
-        if name[:4] in _SPANS:
-            return self._span(name[4:], _SPANS[name[:4]])
-        own = f", {_SOFT[name]}" if name in _SOFT else ""
-        # What a run was given is meant more often than what it measured under the same name, such as a learning rate.
-        return f"coalesce({self._parameter(name, text)}, {self._metric(name)}{own})"
+        if name[:4] in _SPAN_INDEX:
+            return self._span(name[4:], _SPAN_INDEX[name[:4]])
+        fallback = f", {_FALLBACK_COLUMNS[name]}" if name in _FALLBACK_COLUMNS else ""
+        # The parameter takes precedence: for a name such as ``lr``, users rarely mean the metric.
+        return f"coalesce({self._parameter(name, text)}, {self._metric(name)}{fallback})"
 
-    def either_kind(self, name: str) -> str:
-        """A value to sort by: the number where there is one, else the text."""
-        number, text = self.value_of(name, False), self.value_of(name, True)
+    def sort_expression(self, name: str) -> str:
+        """Return the SQL expression to sort by: the number if there is one, otherwise the text."""
+        number, text = self.value_expression(name, False), self.value_expression(name, True)
         return number if number == text else f"coalesce({number}, {text})"
 
     def _metric(self, name: str) -> str:
-        if _fits_path(name):
-            return f"json_extract(metrics, {self.bind(_path('$', name))})"
+        if _is_json_path_safe(name):
+            return f"json_extract(metrics, {self.bind(_json_path('$', name))})"
         return f"(SELECT value FROM json_each(metrics) WHERE key = {self.bind(name)})"
 
     def _span(self, name: str, nth: int) -> str:
-        """The least or the greatest of a series; of one value, this."""
-        if _fits_path(name):
-            found = f"json_extract(facts, {self.bind(_path('$.spans', name) + f'[{nth}]')})"
+        """Return SQL for the minimum or maximum of a series, or for a single value itself."""
+        if _is_json_path_safe(name):
+            expression = f"json_extract(facts, {self.bind(_json_path('$.spans', name) + f'[{nth}]')})"
         else:
-            every = f"SELECT json_extract(value, '$[{nth}]') FROM json_each(facts, '$.spans')"
-            found = f"({every} WHERE key = {self.bind(name)})"
-        return f"coalesce({found}, {self._metric(name)})"
+            select = f"SELECT json_extract(value, '$[{nth}]') FROM json_each(facts, '$.spans')"
+            expression = f"({select} WHERE key = {self.bind(name)})"
+        return f"coalesce({expression}, {self._metric(name)})"
 
     def _parameter(self, name: str, text: bool) -> str:
-        """As it was typed; else, as argparse has it, ``batch_size`` for ``--batch-size``, or the other way round."""
+        """Return SQL for a parameter, spelled with ``-`` or ``_``.
+
+        ``batch_size`` also matches ``--batch-size``, and vice versa.
+        """
         item = f"[{int(text)}]"
-        inner = f"SELECT json_extract(value, '${item}') FROM json_each(facts, '$.params')"
-        if not _fits_path(name):
-            return f"({inner} WHERE key = {self.bind(name)})"
+        select = f"SELECT json_extract(value, '${item}') FROM json_each(facts, '$.params')"
+        if not _is_json_path_safe(name):
+            return f"({select} WHERE key = {self.bind(name)})"
         spellings = dict.fromkeys((name, name.replace("-", "_"), name.replace("_", "-")))
-        found = [f"json_extract(facts, {self.bind(_path('$.params', one) + item)})" for one in spellings]
-        joined = name.replace("-", "_")
-        if joined.count("_") > 1:  # both may stand in one name
-            found.append(f"({inner} WHERE replace(key, '-', '_') = {self.bind(joined)})")
-        return f"coalesce({', '.join(found)})" if len(found) > 1 else found[0]
+        expressions = [
+            f"json_extract(facts, {self.bind(_json_path('$.params', spelling) + item)})" for spelling in spellings
+        ]
+        normalized = name.replace("-", "_")
+        if normalized.count("_") > 1:  # a name may contain both "-" and "_"
+            expressions.append(f"({select} WHERE replace(key, '-', '_') = {self.bind(normalized)})")
+        return f"coalesce({', '.join(expressions)})" if len(expressions) > 1 else expressions[0]
 
     def _tag(self, name: str, text: bool) -> str:
-        """Of ``team=vision`` or ``team:vision`` what stands behind; a tag that is only a name is true."""
+        """Return SQL for the value of a tag: ``vision`` in ``team=vision`` or ``team:vision``.
+
+        A tag without a value is true.
+        """
         key = self.bind(name)
         rest = f"substr(value, length({key}) + 2)"
         begins = f"substr(value, 1, length({key}) + 1) IN ({key} || '=', {key} || ':')"
@@ -201,43 +213,43 @@ class _Sql:
         return f"(SELECT {number} FROM {_ALL_TAGS} WHERE value = {key} OR {begins})"
 
 
-def _fits_path(name: str) -> bool:
+def _is_json_path_safe(name: str) -> bool:
     return bool(name) and name.isprintable() and '"' not in name and "\\" not in name
 
 
-def _path(start: str, name: str) -> str:
+def _json_path(start: str, name: str) -> str:
     return f'{start}."{name}"'
 
 
-def find(connection: apsw.Connection, query: Query) -> list[int]:
-    """The numbers of the runs, in order. The caller has made sure that every row is sound."""
-    sql = _Sql()
-    way = "ASC" if query.oldest else "DESC"
-    fits, order = sql.narrowed(query), f"created {way}, number {way}, seq {way}"
+def find_runs(connection: apsw.Connection, query: Query) -> list[int]:
+    """Return the row numbers of matching runs, in order. The caller must have verified all rows."""
+    sql = _SqlBuilder()
+    direction = "ASC" if query.oldest else "DESC"
+    where, order = sql.where_clause(query), f"created {direction}, number {direction}, seq {direction}"
     if query.sort is not None:
-        value = sql.either_kind(query.sort)
+        value = sql.sort_expression(query.sort)
         order = f"{value} {'DESC' if query.descending else 'ASC'} NULLS LAST, {order}"
     limit = sql.bind(-1 if query.limit is None else query.limit)
-    asked = (
-        f"SELECT seq FROM runs NOT INDEXED WHERE {fits} ORDER BY {order} LIMIT {limit} OFFSET {sql.bind(query.offset)}"
+    statement = (
+        f"SELECT seq FROM runs NOT INDEXED WHERE {where} ORDER BY {order} LIMIT {limit} OFFSET {sql.bind(query.offset)}"
     )
-    return [seq for (seq,) in connection.execute(asked, sql.values)]
+    return [seq for (seq,) in connection.execute(statement, sql.values)]
 
 
-def how_many(connection: apsw.Connection, query: Query) -> int:
-    """Of all that fit, without looking at their order."""
-    sql = _Sql()
-    asked = f"SELECT count(*) FROM runs NOT INDEXED WHERE {sql.narrowed(query)}"
-    return int(next(iter(connection.execute(asked, sql.values)))[0])
+def count_runs(connection: apsw.Connection, query: Query) -> int:
+    """Return the number of matching runs."""
+    sql = _SqlBuilder()
+    statement = f"SELECT count(*) FROM runs NOT INDEXED WHERE {sql.where_clause(query)}"
+    return int(next(iter(connection.execute(statement, sql.values)))[0])
 
 
-def each_value(connection: apsw.Connection, query: Query, name: str) -> dict[str, int]:
-    """How many of the runs that fit have each value of ``script``, ``target``, ``status``, ``project`` or ``tags``."""
-    sql = _Sql()
-    fits = sql.narrowed(query)
-    found = (
-        f"SELECT value, count(*) FROM (SELECT * FROM runs NOT INDEXED WHERE {fits}), {_ALL_TAGS} GROUP BY value"
+def count_values(connection: apsw.Connection, query: Query, name: str) -> dict[str, int]:
+    """Count matching runs by ``script``, ``target``, ``status``, ``project``, or ``tags``."""
+    sql = _SqlBuilder()
+    where = sql.where_clause(query)
+    statement = (
+        f"SELECT value, count(*) FROM (SELECT * FROM runs NOT INDEXED WHERE {where}), {_ALL_TAGS} GROUP BY value"
         if name == "tags"
-        else f"SELECT {_COLUMNS[name]}, count(*) FROM runs NOT INDEXED WHERE {fits} GROUP BY 1"
+        else f"SELECT {_COLUMNS[name]}, count(*) FROM runs NOT INDEXED WHERE {where} GROUP BY 1"
     )
-    return {str(value): count for value, count in connection.execute(found, sql.values)}
+    return {str(value): count for value, count in connection.execute(statement, sql.values)}

@@ -1,4 +1,4 @@
-"""What a script told → the run: the latest of each metric and what its series amounts to, parameters, tags, files."""
+"""Summarize what a script recorded: latest value and range of each metric, parameters, tags, and files."""
 
 from __future__ import annotations
 
@@ -8,130 +8,130 @@ from math import isfinite
 from typing import Any
 
 from ..model import JsonDict, Run, Span
-from .reading import BAD, as_float, value_of, whole
+from .journal_parsing import PARSE_ERRORS, as_float, decode_floats, point_value
 
-MOST_NAMES = 100_000
-MOST_KEPT = 64 * 1024 * 1024  # characters of all names and values of a run, those of runs inside it included
-MOST_CHILDREN = 5_000
-_MOST = 10_000  # parameters, tags, files
-_LONGEST = 6_000  # characters of one of them, as in MLflow
-_LONGEST_NAME = 1_000
+MAX_METRICS = 100_000
+MAX_CHARACTERS = 64 * 1024 * 1024  # Maximum total length of a run's names and values, including nested runs
+MAX_CHILDREN = 5_000
+_MAX_RECORDS = 10_000  # Maximum number each of parameters, tags, and files
+_MAX_TEXT = 6_000  # Maximum length of a value, as in MLflow
+_MAX_NAME = 1_000
 _NUMBERS = (int, float, bool)
-_BIG = 1 << 63
-_SAID = ("name", "status", "parent")
-_MOMENTS = ("started", "ended")
-_ENTRY = 100  # characters that each entry costs beside its name and value: the span of a metric, separators
+_INT64_LIMIT = 1 << 63
+_TEXT_FIELDS = ("name", "status", "parent")
+_TIME_FIELDS = ("started", "ended")
+_ENTRY_OVERHEAD = 100  # characters per entry besides its name and value, such as separators and a metric's span
 
 
-class _Room:
-    """How much more of a run can be kept, and how much was left out because there was none."""
+class _SizeBudget:
+    """Remaining size budget for a run's records, with counts of dropped items."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._free: int | None = None  # counted when first needed: most lines give a known name another number
+        self._free: int | None = None  # computed on first use: most lines only add a number to a known metric
         self.left_out = dict(run.over_limit)
 
     def take(self, size: int, kind: str) -> bool:
         if self._free is None:
-            self._free = MOST_KEPT - _size_of(self._run)
+            self._free = MAX_CHARACTERS - _run_size(self._run)
         if size > 0 and size > self._free:
-            self.refuse(kind)
+            self.reject(kind)
             return False
         self._free -= size
         return True
 
-    def refuse(self, kind: str, count: int = 1) -> None:
+    def reject(self, kind: str, count: int = 1) -> None:
         self.left_out[kind] = self.left_out.get(kind, 0) + count
 
 
-class Tally:
-    """One run while lines are taken in.
+class SummaryBuilder:
+    """Builder of a run's summary from parsed lines.
 
-    Of a number what was told last counts, by its time, whatever the order of files; of texts, parameters and tags,
-    which have no time here, what is read last.
+    For numbers, the value with the latest time wins, regardless of file order. Strings, parameters,
+    and tags have no timestamp here, so the last one read wins.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._room = _Room(run)
-        self._own = _Told(self._room, run.metrics, run.spans, run.params, run.told_tags, run.files)
-        self._children = {name: _Child(self._room, told) for name, told in run.children.items()}
-        self._touched = False
+        self._budget = _SizeBudget(run)
+        self._recorder = _Recorder(self._budget, run.metrics, run.spans, run.params, run.told_tags, run.files)
+        self._children = {name: _ChildRecorder(self._budget, record) for name, record in run.children.items()}
+        self._has_changed = False
 
     def leave_out(self, kind: str, count: int) -> None:
-        """Record that so much of the run is not kept."""
+        """Record that ``count`` items of the given kind were dropped."""
         if count:
-            self._touched = True
-            self._room.refuse(kind, count)
+            self._has_changed = True
+            self._budget.reject(kind, count)
 
     def take(self, lines: Iterable[JsonDict]) -> None:
-        """Take in what whole lines say; those that make no sense are passed over."""
-        point = self._own.point
+        """Process parsed lines, skipping invalid ones."""
+        point = self._recorder.point
         for line in lines:
-            self._touched = True
+            self._has_changed = True
             try:
                 if "n" in line:
                     point(line["n"], line, line.get("t", 0.0))
                 elif "k" in line:
                     self._record(line["k"], line["d"], line.get("t", 0.0))
-            except BAD:
+            except PARSE_ERRORS:
                 continue
 
     def run(self) -> Run:
-        """The run with all that was taken in."""
-        if not self._touched:
+        """Return the run, updated with all processed lines."""
+        if not self._has_changed:
             return self._run
-        own = self._own
+        recorder = self._recorder
         return replace(
             self._run,
-            metrics=own.metrics,
-            spans=own.spans,
-            params=own.params,
-            told_tags=own.tags,
-            files=own.files,
+            metrics=recorder.metrics,
+            spans=recorder.spans,
+            params=recorder.params,
+            told_tags=recorder.tags,
+            files=recorder.files,
             children={name: child.to_json() for name, child in self._children.items()},
-            over_limit=self._room.left_out,
+            over_limit=self._budget.left_out,
         )
 
     def _record(self, kind: Any, data: JsonDict, when: Any) -> None:
-        told = self._whose(data.get("run"))
-        if told is None:
-            self._room.refuse("records")
+        recorder = self._find_recorder(data.get("run"))
+        if recorder is None:
+            self._budget.reject("records")
             return
         if kind == "metric":
-            told.point(data["name"], {"v": data["value"], "s": data.get("step")}, when)
+            recorder.point(data["name"], {"v": data["value"], "s": data.get("step")}, when)
         elif kind == "row":
             for column, value in data["row"].items():
-                told.point(f"{data['name']}.{column}", {"v": value}, when)
-        elif kind == "child" and isinstance(told, _Child):
-            told.say(data)
-        elif kind == "ended" and isinstance(told, _Child):
-            told.say({"status": data["status"], "ended": when})
+                recorder.point(f"{data['name']}.{column}", {"v": value}, when)
+        elif kind == "child" and isinstance(recorder, _ChildRecorder):
+            recorder.update(data)
+        elif kind == "ended" and isinstance(recorder, _ChildRecorder):
+            recorder.update({"status": data["status"], "ended": when})
         elif kind in ("param", "tag", "file", "dataset"):
-            getattr(told, kind)(data)
+            getattr(recorder, kind)(data)
 
-    def _whose(self, name: Any) -> _Told | None:
+    def _find_recorder(self, name: Any) -> _Recorder | None:
         if name is None:
-            return self._own
-        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+            return self._recorder
+        if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
             return None
-        known = self._children.get(name)
-        if known is None and len(self._children) < MOST_CHILDREN:
-            known = self._children[name] = _Child(self._room, {})
-        return known
+        recorder = self._children.get(name)
+        if recorder is None and len(self._children) < MAX_CHILDREN:
+            recorder = self._children[name] = _ChildRecorder(self._budget, {})
+        return recorder
 
 
-class _Told:
+class _Recorder:
     def __init__(
         self,
-        room: _Room,
+        budget: _SizeBudget,
         metrics: Mapping[str, Any],
         spans: Mapping[str, Span],
         params: Mapping[str, Any],
         tags: Mapping[str, Any],
         files: Mapping[str, JsonDict],
     ) -> None:
-        self._room = room
+        self._budget = budget
         self.metrics = dict(metrics)
         self.spans = dict(spans)
         self.params = dict(params)
@@ -143,56 +143,56 @@ class _Told:
             name = str(name)
         span = self.spans.get(name)
         if "of" in line:
-            self._piece(name, line)
+            self._long_value(name, line)
             return
-        value = value_of(line)
+        value = point_value(line)
         if type(value) in _NUMBERS:
             step = line.get("s")
-            moment = float(when)
-            if span is not None or self._has_room(self.metrics, name, 0, MOST_NAMES, "metrics"):
-                self._number(name, value, moment, step if type(step) is int else None, span)
-        elif self._has_room(self.metrics, name, value, MOST_NAMES, "metrics"):
+            timestamp = float(when)
+            if span is not None or self._fits(self.metrics, name, 0, MAX_METRICS, "metrics"):
+                self._number(name, value, timestamp, step if type(step) is int else None, span)
+        elif self._fits(self.metrics, name, value, MAX_METRICS, "metrics"):
             self.metrics[name] = value
             self.spans.pop(name, None)
 
-    def _has_room(self, kept: Mapping[str, Any], name: str, value: Any, most: int, kind: str) -> bool:
-        """Whether the value can be kept under this name; if not, it counts as left out."""
+    def _fits(self, kept: Mapping[str, Any], name: str, value: Any, limit: int, kind: str) -> bool:
+        """Return whether the value fits; otherwise count it as dropped."""
         if name in kept:
-            return self._room.take(_size(value) - _size(kept[name]), kind)
-        if len(kept) < most and len(name) <= _LONGEST_NAME:
-            return self._room.take(_cost(name, value), kind)
-        self._room.refuse(kind)
+            return self._budget.take(_value_size(value) - _value_size(kept[name]), kind)
+        if len(kept) < limit and len(name) <= _MAX_NAME:
+            return self._budget.take(_entry_size(name, value), kind)
+        self._budget.reject(kind)
         return False
 
     def _number(self, name: str, value: Any, when: float, step: int | None, span: Span | None) -> None:
-        if type(value) is int and not -_BIG < value < _BIG:
+        if type(value) is int and not -_INT64_LIMIT < value < _INT64_LIMIT:
             value = as_float(value)
         finite = value if isfinite(value) else None
         if span is None:
             self.spans[name] = Span(1, finite, finite, when, step)
             self.metrics[name] = value
             return
-        count, least, most, last, known = span
+        count, least, largest, last_time, last_step = span
         if finite is not None:
             least = finite if least is None or finite < least else least
-            most = finite if most is None or finite > most else most
-        if when >= last:
+            largest = finite if largest is None or finite > largest else largest
+        if when >= last_time:
             self.metrics[name] = value
-            last, known = when, step
-        self.spans[name] = Span(count + 1, least, most, last, known)
+            last_time, last_step = when, step
+        self.spans[name] = Span(count + 1, least, largest, last_time, last_step)
 
-    def _piece(self, name: str, line: JsonDict) -> None:
-        """Of a long value only what it is; the whole is in the run's series."""
-        way, start, total = line["of"]
-        if way == [] and start == 0 and isinstance(total, int):
+    def _long_value(self, name: str, line: JsonDict) -> None:
+        """Record only the type and size of a long value. The run's series contains the value itself."""
+        path, start, total = line["of"]
+        if path == [] and start == 0 and isinstance(total, int):
             value = {"long": "text" if isinstance(line["v"], str) else "list", "size": total}
-            if self._has_room(self.metrics, name, value, MOST_NAMES, "metrics"):
+            if self._fits(self.metrics, name, value, MAX_METRICS, "metrics"):
                 self.metrics[name] = value
                 self.spans.pop(name, None)
 
     def param(self, data: JsonDict) -> None:
         value = data["value"]
-        self._keep(self.params, data["name"], "None" if value is None else value)  # None: a switch, as --verbose
+        self._keep(self.params, data["name"], "None" if value is None else value)  # None would mean a flag
 
     def tag(self, data: JsonDict) -> None:
         if data.get("value") is None:
@@ -201,65 +201,67 @@ class _Told:
             self._keep(self.tags, data["name"], data["value"])
 
     def dataset(self, data: JsonDict) -> None:
-        words = [str(data[name]) for name in ("digest", "context") if data.get(name)]
-        self._keep(self.tags, f"mlflow.dataset.{data['name']}", " ".join(words))
+        parts = [str(data[name]) for name in ("digest", "context") if data.get(name)]
+        self._keep(self.tags, f"mlflow.dataset.{data['name']}", " ".join(parts))
 
     def file(self, data: JsonDict) -> None:
-        told = {"as": str(data["as"])[:20]}
+        entry = {"as": str(data["as"])[:20]}
         if isinstance(data.get("name"), str):
-            told["name"] = data["name"][:_LONGEST_NAME]
+            entry["name"] = data["name"][:_MAX_NAME]
         step = data.get("step")
-        self._keep(self.files, data["path"], {**told, "step": step} if type(step) is int else told)
+        self._keep(self.files, data["path"], {**entry, "step": step} if type(step) is int else entry)
 
     def _keep(self, kept: dict[str, Any], name: Any, value: Any) -> None:
-        name, value = str(name), whole(value)
-        value = value[:_LONGEST] if isinstance(value, str) else value
-        if self._has_room(kept, name, value, _MOST, "records"):
+        name, value = str(name), decode_floats(value)
+        value = value[:_MAX_TEXT] if isinstance(value, str) else value
+        if self._fits(kept, name, value, _MAX_RECORDS, "records"):
             kept[name] = value
 
 
-class _Child(_Told):
-    """A run inside this one, as it is kept in the run's record."""
+class _ChildRecorder(_Recorder):
+    """Recorder for a nested run, whose data is stored in its parent's record."""
 
-    def __init__(self, room: _Room, told: JsonDict) -> None:
-        spans = {name: Span(*span) for name, span in told.get("spans", {}).items()}
-        metrics, params, tags, files = (told.get(name, {}) for name in ("metrics", "params", "tags", "files"))
-        super().__init__(room, metrics, spans, params, tags, files)
-        self._facts = {name: told[name] for name in (*_SAID, *_MOMENTS, "same") if name in told}
+    def __init__(self, budget: _SizeBudget, record: JsonDict) -> None:
+        spans = {name: Span(*span) for name, span in record.get("spans", {}).items()}
+        metrics, params, tags, files = (record.get(name, {}) for name in ("metrics", "params", "tags", "files"))
+        super().__init__(budget, metrics, spans, params, tags, files)
+        self._facts = {name: record[name] for name in (*_TEXT_FIELDS, *_TIME_FIELDS, "same") if name in record}
 
-    def say(self, data: JsonDict) -> None:
-        for name in _SAID:
+    def update(self, data: JsonDict) -> None:
+        for name in _TEXT_FIELDS:
             if isinstance(data.get(name), str):
-                self._facts[name] = data[name][:_LONGEST_NAME]
-        for name in _MOMENTS:
+                self._facts[name] = data[name][:_MAX_NAME]
+        for name in _TIME_FIELDS:
             if isinstance(data.get(name), (int, float)) and 0 <= data[name] < 1e11:
                 self._facts[name] = float(data[name])
         if data.get("same") is True:
             self._facts["same"] = True
 
     def to_json(self) -> JsonDict:
-        # Lists, as they come back from the index: else every child looks changed after each look at one of them.
+        # Use lists, as the index does: otherwise, updating one child would make all children seem changed.
         spans = {name: list(span) for name, span in self.spans.items()}
-        told = {"metrics": self.metrics, "spans": spans, "params": self.params, "tags": self.tags}
-        return {**self._facts, **{name: kept for name, kept in (*told.items(), ("files", self.files)) if kept}}
+        entries = {"metrics": self.metrics, "spans": spans, "params": self.params, "tags": self.tags}
+        return {**self._facts, **{name: kept for name, kept in (*entries.items(), ("files", self.files)) if kept}}
 
 
-def _size_of(run: Run) -> int:
-    own = (run.metrics, run.params, run.told_tags, run.files)
-    inside = [told.get(name, {}) for told in run.children.values() for name in ("metrics", "params", "tags", "files")]
-    return sum(_cost(name, value) for kept in (*own, *inside) for name, value in kept.items())
+def _run_size(run: Run) -> int:
+    top_level = (run.metrics, run.params, run.told_tags, run.files)
+    nested = [
+        record.get(name, {}) for record in run.children.values() for name in ("metrics", "params", "tags", "files")
+    ]
+    return sum(_entry_size(name, value) for kept in (*top_level, *nested) for name, value in kept.items())
 
 
-def _cost(name: str, value: Any) -> int:
-    return 2 * len(name) + _size(value) + _ENTRY
+def _entry_size(name: str, value: Any) -> int:
+    return 2 * len(name) + _value_size(value) + _ENTRY_OVERHEAD
 
 
-def _size(value: Any) -> int:
-    """About as many characters as the value takes."""
+def _value_size(value: Any) -> int:
+    """Return the approximate length of the value in characters."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, (list, tuple)):
-        return sum(map(_size, value)) + len(value)
+        return sum(map(_value_size, value)) + len(value)
     if isinstance(value, dict):
-        return sum(len(name) + _size(one) for name, one in value.items()) + len(value)
+        return sum(len(name) + _value_size(item) for name, item in value.items()) + len(value)
     return 8 + value.bit_length() // 3 if isinstance(value, int) else 8

@@ -1,4 +1,4 @@
-"""What scripts recorded that nobody submitted: they ran outside a run, and made a folder for it themselves."""
+"""Runs that scripts recorded without a submission. The in-run library creates their folders."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from typing import Any
 
 from ..model import Command, Compute, Entry, JsonDict, Run, RunSpec, Status
 from ..remote.shared import endings, machine
-from ..remote.shared.files import read_json
-from ..remote.shared.layout import Root, RunFolder, is_outside
+from ..remote.shared.atomic_files import read_json
+from ..remote.shared.layout import Root, RunFolder, is_untracked
 from ..targets.types import LOCAL
 
 FACTS, ENDED = "local.json", "ended.json"
 _STATUS = {"completed": (Status.COMPLETED, endings.SUCCEEDED), "failed": (Status.FAILED, endings.FAILED)}
-_UNTOLD = "its process ended without reporting a result"
-_LATEST = 1e11
+_NO_RESULT = "its process ended without reporting a result"
+_MAX_TIMESTAMP = 1e11
 
 
-def outside_names(root: Root) -> list[str]:
+def untracked_names(root: Root) -> list[str]:
     try:
-        return sorted(name for name in os.listdir(root.outside) if is_outside(name))
+        return sorted(name for name in os.listdir(root.untracked_runs) if is_untracked(name))
     except OSError:
         return []
 
 
-def told_end(root: Root, name: str) -> bool:
-    """Whether it said how it ended."""
+def has_end_record(root: Root, name: str) -> bool:
+    """Return whether the script recorded the end of the run."""
     return os.path.exists(os.path.join(root.run(name).path, ENDED))
 
 
-def outside_spec(folder: RunFolder, name: str) -> RunSpec | None:
-    """What its folder tells of it; None if that is not sound."""
+def untracked_spec(folder: RunFolder, name: str) -> RunSpec | None:
+    """Return the spec from the run folder, or None if it is invalid."""
     facts = read_json(os.path.join(folder.path, FACTS), "id", "started")
-    if facts is None or facts["id"] != name or not _is_moment(facts["started"]):
+    if facts is None or facts["id"] != name or not _is_timestamp(facts["started"]):
         return None
-    script, place = _text(facts, "script"), _text(facts, "folder")
-    arguments = [str(word) for word in facts["arguments"]] if isinstance(facts.get("arguments"), list) else []
-    shown = os.path.relpath(script, place) if place and os.path.isabs(script) else script
+    script, folder_path = _text(facts, "script"), _text(facts, "folder")
+    arguments = [str(argument) for argument in facts["arguments"]] if isinstance(facts.get("arguments"), list) else []
+    entry_name = os.path.relpath(script, folder_path) if folder_path and os.path.isabs(script) else script
     return RunSpec(
         id=name,
         key=f"outside:{name}",
         number=0,
         name=None,
         project_id=_text(facts, "project_id"),
-        project_name=_text(facts, "project_name") or os.path.basename(place),
-        project_path=place,
+        project_name=_text(facts, "project_name") or os.path.basename(folder_path),
+        project_path=folder_path,
         created=float(facts["started"]),
         compute=Compute(LOCAL.name, LOCAL.name),
         runconfig="",
         framework="Python",
-        entry=Entry("script", shown or "(interactive)", tuple(arguments)),
+        entry=Entry("script", entry_name or "(interactive)", tuple(arguments)),
         commands=(Command("run", (_text(facts, "python"), script, *arguments)),),
         environment={},
         inherit=(),
@@ -60,40 +60,40 @@ def outside_spec(folder: RunFolder, name: str) -> RunSpec | None:
     )
 
 
-def outside_run(folder: RunFolder, spec: RunSpec) -> Run:
-    """How it stands: its process lives, said how it ended, or is gone."""
+def untracked_run(folder: RunFolder, spec: RunSpec) -> Run:
+    """Return the run as running, ended with a recorded result, or ended without one."""
     facts = read_json(os.path.join(folder.path, FACTS)) or {}
     run = Run(spec, status=Status.RUNNING, accepted=spec.created, started=spec.created)
-    told = read_json(os.path.join(folder.path, ENDED), "ended")
-    if told is None and _lives(facts):
+    end = read_json(os.path.join(folder.path, ENDED), "ended")
+    if end is None and _is_alive(facts):
         return run
-    status, ending = _STATUS.get(str((told or {}).get("status")), (Status.FAILED, endings.EXIT_UNKNOWN))
-    ended = told["ended"] if told and _is_moment(told["ended"]) else _last_written(folder, spec.created)
-    cause = _text(told, "cause") if told else _UNTOLD
-    code = 1 if ending == endings.FAILED else None  # what Python returns after an exception that nobody caught
+    status, ending = _STATUS.get(str((end or {}).get("status")), (Status.FAILED, endings.EXIT_UNKNOWN))
+    ended = end["ended"] if end and _is_timestamp(end["ended"]) else _last_written(folder, spec.created)
+    cause = _text(end, "cause") if end else _NO_RESULT
+    code = 1 if ending == endings.FAILED else None  # Python's exit code after an uncaught exception
     return replace(run, status=status, ending=ending, exit=code, cause=cause or None, ended=float(ended))
 
 
-def _lives(facts: JsonDict) -> bool:
+def _is_alive(facts: JsonDict) -> bool:
     pid, start = facts.get("pid"), facts.get("start")
     if not isinstance(pid, int) or facts.get("boot_id") not in (None, machine.identity()["boot_id"]):
         return False
-    now = machine.start_time(pid)
-    return now is not None and (start is None or now == start)
+    current = machine.start_time(pid)
+    return current is not None and (start is None or current == start)
 
 
-def _last_written(folder: RunFolder, otherwise: float) -> float:
-    """When it was last heard of."""
+def _last_written(folder: RunFolder, default: float) -> float:
+    """Return the time of the last write to the metrics files."""
     try:
         with os.scandir(folder.metrics) as files:
-            return max((file.stat(follow_symlinks=False).st_mtime for file in files), default=otherwise)
+            return max((file.stat(follow_symlinks=False).st_mtime for file in files), default=default)
     except OSError:
-        return otherwise
+        return default
 
 
-def _is_moment(told: Any) -> bool:
-    """Seconds since 1970; a number that is none would keep all other runs out of the index, too."""
-    return isinstance(told, (int, float)) and 0 <= told < _LATEST
+def _is_timestamp(value: Any) -> bool:
+    """Return whether the value is a valid timestamp. An invalid one would break ingesting other runs."""
+    return isinstance(value, (int, float)) and 0 <= value < _MAX_TIMESTAMP
 
 
 def _text(facts: Any, name: str) -> str:

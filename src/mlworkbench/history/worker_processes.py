@@ -1,4 +1,4 @@
-"""Work that is shared with forked processes. They only read, and send their results through a pipe."""
+"""Forked worker processes, which only read files. They send their results through a pipe."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-_MOST = 4
+_MAX_WORKERS = 4
 
 Result = TypeVar("Result")
 
 
 def worker_count() -> int:
-    """Only this process where a fork is not safe (macOS), not available, or would copy other threads' half work."""
+    """Return the number of workers. It is 1 where forking is unsafe: on macOS, or with other threads."""
     threads = sys.modules.get("threading")
     if not hasattr(os, "sched_getaffinity") or (threads and threads.active_count() > 1):
         return 1
-    return min(_MOST, len(os.sched_getaffinity(0)))
+    return min(_MAX_WORKERS, len(os.sched_getaffinity(0)))
 
 
 class Worker(Generic[Result]):
-    """A process that performs tasks in their order. It dies when nobody reads its results, also if we are killed."""
+    """Process that runs tasks in order. It exits when its pipe closes, even if its parent is killed."""
 
     def __init__(self, tasks: Sequence[Callable[[], Result]]) -> None:
         reader, writer = os.pipe()
         self._tasks = iter(tasks)
         self._pid = os.fork()
         if self._pid == 0:
-            # Nothing that this process was about to do must be done twice: it never returns from here.
+            # The child must not return: it would then execute the parent's remaining code, too.
             try:
                 os.close(reader)
                 gc.freeze()
@@ -46,7 +46,7 @@ class Worker(Generic[Result]):
         self._pipe = open(reader, "rb")
 
     def next(self) -> Result:
-        """The result of the next task; computed here if the process has died, for whatever reason."""
+        """Return the result of the next task. If the worker has died, run the task in this process."""
         task = next(self._tasks)
         with suppress(OSError):
             size = int.from_bytes(self._pipe.read(8), "big")

@@ -1,4 +1,4 @@
-"""How many writes the index has seen, in a file beside it: so that an index that lost some is noticed."""
+"""Count the writes to the index in a separate file, to detect an index that has lost writes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from contextlib import suppress
 _SIZE = 29
 
 
-class Mark:
-    """A number that only grows. It may lag behind the index, never be ahead of it; damaged it counts as nothing."""
+class WriteCounter:
+    """A counter that only grows. It may lag behind the index but is never ahead.
+
+    A damaged file counts as 0.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -25,7 +28,7 @@ class Mark:
         return int(number) if number.isdigit() and text == _line(int(number)) else 0
 
     def write(self, number: int) -> None:
-        with suppress(OSError):  # a full disk: the index itself has what counts
+        with suppress(OSError):  # the disk may be full; the index itself is complete
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
             try:
                 os.write(descriptor, _line(number))

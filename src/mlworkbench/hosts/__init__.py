@@ -1,1 +1,1 @@
-"""Where commands and files go: this machine, or one reached by SSH."""
+"""Hosts, which run commands and store files: this machine, or a machine reached over SSH."""

@@ -1,4 +1,4 @@
-"""What travels, as it is installed under ``lib/<digest>`` of a root: here, and on other machines."""
+"""The bundle of files that run on targets, installed under ``lib/<digest>`` in a root folder."""
 
 from __future__ import annotations
 
@@ -16,40 +16,43 @@ from ..isolation import module_path
 from ..remote.shared.starter_names import DETACHED, PLUGIN
 
 SOURCE = Path(remote.__file__).parent
-ENDINGS = (".py", ".dist-info/METADATA", ".dist-info/entry_points.txt")  # ``loader.py`` names them too
+SUFFIXES = (".py", ".dist-info/METADATA", ".dist-info/entry_points.txt")  # keep in sync with ``bootstrap.py``
 
 
 @lru_cache
 def files(starter: str = DETACHED) -> dict[str, bytes]:
-    """Path below ``remote`` → content. ``starter``: the name of one of ours, or the path of a plugin's file."""
-    found = dict(_plugin(starter))
-    for name in sorted(_names(str(SOURCE), "")):
+    """Return the content of every file, keyed by its path below ``remote``.
+
+    ``starter`` is the name of a built-in starter, or the path of a plugin's file.
+    """
+    contents = dict(_read_plugin(starter))
+    for name in sorted(_list_files(str(SOURCE), "")):
         with open(os.path.join(SOURCE, name), "rb", buffering=0) as file:
-            found[name] = file.read()
-    binding = _nvml_binding()
+            contents[name] = file.read()
+    binding = _find_nvml_binding()
     if binding:
         with open(binding, "rb", buffering=0) as file:
-            found["vendor/pynvml.py"] = file.read()
-    return found
+            contents["vendor/pynvml.py"] = file.read()
+    return contents
 
 
 def starter_name(starter: str) -> str:
-    """The starter as a spec names it to the target: a plugin's file has another path there."""
-    return f"{PLUGIN}{Path(starter).stem}" if _is_file(starter) else starter
+    """Return the starter's name for a run spec. A plugin's file has a different path on the target."""
+    return f"{PLUGIN}{Path(starter).stem}" if _is_plugin_file(starter) else starter
 
 
-def _is_file(starter: str) -> bool:
+def _is_plugin_file(starter: str) -> bool:
     return os.path.isabs(starter)
 
 
-def _plugin(starter: str) -> Iterator[tuple[str, bytes]]:
-    """The starter file of a plugin, by its name in what travels."""
-    if not _is_file(starter):
+def _read_plugin(starter: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the path in the bundle and the content of a plugin's starter file."""
+    if not _is_plugin_file(starter):
         return
     path = Path(starter)
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise HostError(
-            f"starter {starter} is not a Python file with a plain name", "rename it to, such as, my_starter.py"
+            f"starter {starter} is not a Python file with a plain name", "rename the file, for example to my_starter.py"
         )
     try:
         content = path.read_bytes()
@@ -59,32 +62,41 @@ def _plugin(starter: str) -> Iterator[tuple[str, bytes]]:
     yield f"starters/plugins/{path.name}", content
 
 
-def _nvml_binding() -> str | None:
-    """The one file of nvidia-ml-py, where it was installed; without it targets ask nvidia-smi, which is slower."""
-    places = (os.path.join(folder, "pynvml.py") for folder in module_path())
-    return next((place for place in places if os.path.isfile(place)), None)
+def _find_nvml_binding() -> str | None:
+    """Return the path of nvidia-ml-py's only file, or None if it is not installed.
+
+    Without it, targets use nvidia-smi, which is slower.
+    """
+    paths = (os.path.join(folder, "pynvml.py") for folder in module_path())
+    return next((path for path in paths if os.path.isfile(path)), None)
 
 
-def _names(folder: str, above: str) -> Iterator[str]:
-    """Every command waits for this: several times as fast as pathlib."""
+def _list_files(folder: str, prefix: str) -> Iterator[str]:
+    """Yield the paths of the files to install.
+
+    Every command waits for this, so it uses ``os.scandir``, which is several times faster than pathlib.
+    """
     with os.scandir(folder) as entries:
         for entry in entries:
-            if (above + entry.name).endswith(ENDINGS):
-                yield above + entry.name
+            if (prefix + entry.name).endswith(SUFFIXES):
+                yield prefix + entry.name
             elif entry.name != "__pycache__" and entry.is_dir():
-                yield from _names(entry.path, f"{above}{entry.name}/")
+                yield from _list_files(entry.path, f"{prefix}{entry.name}/")
 
 
 @lru_cache
 def digest(starter: str = DETACHED) -> str:
-    """Named by its content: an upgrade of mlw does not touch what is running."""
-    whole = hashlib.sha256()
+    """Return the digest of the bundle's content.
+
+    The bundle's folder is named after it, so upgrading mlw does not affect running processes.
+    """
+    hasher = hashlib.sha256()
     for name, content in sorted(files(starter).items()):
-        whole.update(name.encode() + b"\0" + content + b"\0")
-    return whole.hexdigest()[:16]
+        hasher.update(name.encode() + b"\0" + content + b"\0")
+    return hasher.hexdigest()[:16]
 
 
-def packed(starter: str = DETACHED) -> bytes:
-    """For the loader on another machine (``loader.py`` in this folder)."""
+def pack(starter: str = DETACHED) -> bytes:
+    """Return the compressed bundle for the bootstrap script (see ``bootstrap.py``)."""
     texts = {name: content.decode() for name, content in files(starter).items()}
     return zlib.compress(json.dumps(texts).encode(), 6)

@@ -1,7 +1,8 @@
-"""At most eight channels to a target at once, over all processes of this user: sshd allows ten by default.
+"""Limit the channels to a target to eight across this user's processes: sshd allows ten by default.
 
-A slot is a locked file: the kernel frees it on any death. Whoever waits holds another lock, which tells the
-followers, who would keep theirs for days, to let go for a moment.
+A slot is a locked file, which the kernel unlocks when its process ends. A process that waits for a
+slot holds another lock. While that lock is held, processes that follow runs, which may take days,
+briefly release their slots.
 """
 
 from __future__ import annotations
@@ -15,55 +16,55 @@ from ..errors import HostError
 from ..remote.shared.file_lock import try_lock, wait_for_lock
 
 COUNT = 8
-PATIENCE = 120.0
-_LOOK = 0.01
+TIMEOUT = 120.0
+_POLL_INTERVAL = 0.01
 
 
-class Slots:
-    """The slots of one target. ``place`` is the beginning of the names of their files."""
+class ChannelSlots:
+    """Slots of one target. ``path`` is the common prefix of their lock files."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._held = -1
 
-    def acquire(self, patience: float = PATIENCE) -> None:
-        """Wait for a slot; harmless if one is held."""
+    def acquire(self, timeout: float = TIMEOUT) -> None:
+        """Wait for a slot, unless this object already holds one."""
         if self.acquire_now():
             return
-        waiting = _open(self._place.with_name(f"{self._place.name}.wait"))
+        waiting = _open(self._path.with_name(f"{self._path.name}.wait"))
         try:
             wait_for_lock(waiting, shared=True)
-            end = time.monotonic() + patience
-            while not self._try():
+            end = time.monotonic() + timeout
+            while not self._try_acquire():
                 if time.monotonic() > end:
                     raise HostError(
                         f"all {COUNT} channels to the machine are in use by other mlw commands",
                         "stop some of them, or try again later",
                     )
-                time.sleep(_LOOK)
+                time.sleep(_POLL_INTERVAL)
         finally:
             os.close(waiting)
 
     def acquire_now(self) -> bool:
-        """Have a slot if one is free."""
-        return self._held >= 0 or self._try()
+        """Acquire a slot if one is free. Return whether this object holds one."""
+        return self._held >= 0 or self._try_acquire()
 
     def release(self) -> None:
         if self._held >= 0:
             os.close(self._held)
             self._held = -1
 
-    def wanted(self) -> bool:
-        """Whether somebody else waits for a slot."""
-        waiting = _open(self._place.with_name(f"{self._place.name}.wait"))
+    def is_contended(self) -> bool:
+        """Return whether another process is waiting for a slot."""
+        waiting = _open(self._path.with_name(f"{self._path.name}.wait"))
         try:
             return not try_lock(waiting)
         finally:
             os.close(waiting)
 
-    def _try(self) -> bool:
+    def _try_acquire(self) -> bool:
         for number in range(COUNT):
-            descriptor = _open(self._place.with_name(f"{self._place.name}.{number}"))
+            descriptor = _open(self._path.with_name(f"{self._path.name}.{number}"))
             if try_lock(descriptor):
                 self._held = descriptor
                 return True
@@ -71,15 +72,15 @@ class Slots:
         return False
 
 
-def locked(path: Path, patience: float, tired: Callable[[], HostError]) -> int:
-    """The descriptor of a lock; waits for it."""
+def acquire_lock(path: Path, timeout: float, timeout_error: Callable[[], HostError]) -> int:
+    """Wait for a lock and return the file descriptor that holds it."""
     descriptor = _open(path)
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while not try_lock(descriptor):
         if time.monotonic() > end:
             os.close(descriptor)
-            raise tired()
-        time.sleep(_LOOK)
+            raise timeout_error()
+        time.sleep(_POLL_INTERVAL)
     return descriptor
 
 

@@ -1,4 +1,4 @@
-"""The first meeting with a machine: who it is, which key it shows, how one gets in. Used by attach, key by key."""
+"""First contact with a machine during attach: resolve the address, check the host key, and log in."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pathlib import Path
 
 from ..attachments import FILE, MADE, Attachment
 from ..errors import HostError, UsageError
-from ..remote.shared.tree import NEW
-from .askpass import Ask, Askpass, once
-from .master import Master
+from ..remote.shared.folder_tree import NEW
+from .askpass import Askpass, PromptHandler, answer_password_once
 from .openssh import (
     LoginRefused,
+    accepted_methods,
     check_names,
     environment,
-    explain,
-    methods,
-    offered_key,
-    program,
-    quoted,
-    users_config,
+    explain_ssh_error,
+    find_fingerprint,
+    find_program,
+    quote,
+    user_config,
     without_debug,
     write_config,
 )
 from .replies import printable
-from .ssh import names
+from .ssh_connection import SshConnection
+from .ssh_host import login_names
 
-_KIND = re.compile(r"ssh-(rsa|dss|ed25519)|ecdsa-sha2-nistp\d+|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com")
-_ALGORITHMS = {"ssh-rsa": "rsa-sha2-512,rsa-sha2-256"}  # by which a key of this kind signs
+_KEY_TYPE = re.compile(r"ssh-(rsa|dss|ed25519)|ecdsa-sha2-nistp\d+|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com")
+_SIGNATURE_ALGORITHMS = {"ssh-rsa": "rsa-sha2-512,rsa-sha2-256"}  # key types whose algorithms have other names
 _NO_LOGIN = ("PreferredAuthentications=none", "PubkeyAuthentication=no")
 _KEYS_ONLY = ("PreferredAuthentications=publickey",)
 _PASSWORD_ONLY = ("PreferredAuthentications=password,keyboard-interactive", "PubkeyAuthentication=no")
@@ -40,14 +40,14 @@ _PASSWORD_ONLY = ("PreferredAuthentications=password,keyboard-interactive", "Pub
 
 @dataclass(frozen=True)
 class Resolved:
-    """An address as this user's ssh understands it."""
+    """Address as the user's ssh resolves it."""
 
     address: str  # as typed
     host: str
     username: str
     port: int
-    default_port: int  # the one that ssh's configuration gives
-    default_way: str | None  # jump host of ssh's configuration, which ssh obeys by itself
+    default_port: int  # from the ssh configuration
+    default_way: str | None  # jump host from the ssh configuration, which ssh uses automatically
 
     @property
     def identity(self) -> str:
@@ -55,190 +55,202 @@ class Resolved:
 
 
 def resolve(address: str, username: str | None = None, port: int | None = None, jump: str | None = None) -> Resolved:
-    """By ``ssh -G``: aliases, users and ports of ~/.ssh/config. Names that could do harm are refused first."""
+    """Resolve an address with ``ssh -G``, which applies the aliases, users, and ports in ~/.ssh/config.
+
+    Unsafe names are rejected first.
+    """
     check_names(address, username, jump)
     options = [*(["-l", username] if username else []), *(["-p", str(port)] if port else [])]
     with tempfile.TemporaryDirectory(prefix="mlw-") as folder:
         config = Path(folder) / "config"
-        config.write_text(users_config())
-        words = [program(), "-G", "-F", str(config), *options, "--", address]
+        config.write_text(user_config())
+        command = [find_program(), "-G", "-F", str(config), *options, "--", address]
         try:
-            done = subprocess.run(
-                words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30, check=False
+            result = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise HostError(f"ssh could not resolve {address}: {error}") from error
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise HostError(f"ssh rejected {address}: {said}", "check ~/.ssh/config")
-    found = dict(line.partition(" ")[::2] for line in reversed(done.stdout.decode(errors="replace").splitlines()))
-    host, user, number = found.get("hostname", address), found["user"], int(found.get("port", 22))
+    if result.returncode:
+        stderr = result.stderr.decode(errors="replace").strip()
+        raise HostError(f"ssh rejected {address}: {stderr}", "check ~/.ssh/config")
+    settings = dict(line.partition(" ")[::2] for line in reversed(result.stdout.decode(errors="replace").splitlines()))
+    host, user, resolved_port = settings.get("hostname", address), settings["user"], int(settings.get("port", 22))
     check_names(host, user)
-    default = resolve(address, username).default_port if port else number
-    return Resolved(address, host, user, number, default, _default_way(address, found))
+    default_port = resolve(address, username).default_port if port else resolved_port
+    return Resolved(address, host, user, resolved_port, default_port, _configured_jump(address, settings))
 
 
-def _default_way(address: str, found: Mapping[str, str]) -> str | None:
-    if found.get("proxyjump", "none") != "none":
-        return printable(found["proxyjump"])
-    return f"the ProxyCommand of {address}" if found.get("proxycommand", "none") != "none" else None
+def _configured_jump(address: str, settings: Mapping[str, str]) -> str | None:
+    if settings.get("proxyjump", "none") != "none":
+        return printable(settings["proxyjump"])
+    return f"the ProxyCommand of {address}" if settings.get("proxycommand", "none") != "none" else None
 
 
 @dataclass(frozen=True)
 class Contact:
-    """What a machine showed before anybody logged in."""
+    """Information that a machine revealed before login."""
 
-    trusted: bool  # this user's own known_hosts vouch for the key
-    fingerprint: str  # SHA256:…; "" if only ssh itself can tell that the user's known_hosts have it
-    kind: str  # ssh-ed25519 …
-    methods: tuple[str, ...]  # ways to log in that the server offers; empty: it lets anybody in
+    trusted: bool  # the user's known_hosts files contain the key
+    fingerprint: str  # SHA256:…; "" if only ssh can match the key with the user's known_hosts
+    kind: str  # such as ssh-ed25519
+    methods: tuple[str, ...]  # accepted authentication methods; empty if no authentication is needed
 
 
-def first_contact(draft: Attachment, alone: bool = False, known: Path | None = None) -> Contact:
-    """Connect without logging in. A key that nobody vouches for is left in the draft's known_hosts: ask, or stop.
+def contact_host(
+    draft: Attachment, ignore_known_hosts: bool = False, earlier_known_hosts: Path | None = None
+) -> Contact:
+    """Connect without logging in.
 
-    Raises HostKeyChanged if the user's own known_hosts say otherwise; with ``alone`` they are not asked, because the
-    user says which key it must be. ``known``: the known_hosts of an earlier attach, by which ssh itself turns away.
+    An unknown key is stored in the draft's known_hosts; the caller must confirm it.
 
-    The key is read from the file in which ssh stores it, never from what ssh prints: servers print there, too.
+    Raises HostKeyChanged if the user's known_hosts files contain another key. With
+    ``ignore_known_hosts`` they are not used, because the user provided the key.
+    ``earlier_known_hosts`` is the file from an earlier attach; ssh rejects a key that differs from it.
+
+    The key is read from the file in which ssh stores it, never from ssh's output, which a server can
+    influence.
     """
     draft.known_hosts.unlink(missing_ok=True)
-    if known is not None and known.exists():
+    if earlier_known_hosts is not None and earlier_known_hosts.exists():
         with open(os.open(draft.known_hosts, NEW, 0o600), "wb") as file:
-            file.write(known.read_bytes())
-    before = _lines(draft.known_hosts)
-    said = _knock(draft, _only(draft.known_hosts) if alone else [])
-    added = [line for line in _lines(draft.known_hosts) if line not in before]
+            file.write(earlier_known_hosts.read_bytes())
+    before = _read_lines(draft.known_hosts)
+    output = _connect_without_login(draft, _only_known_hosts(draft.known_hosts) if ignore_known_hosts else [])
+    added = [line for line in _read_lines(draft.known_hosts) if line not in before]
     if added:
         draft.known_hosts.chmod(0o600)
     if not added and not before:
-        return Contact(True, *_users_key(draft), methods(said))
-    # The user's own known_hosts may vouch for another key than the one of the earlier attach.
-    keys = {fingerprint_of(line): line for line in added or [_shown_key(draft, before)]}
+        return Contact(True, *_find_user_host_key(draft), accepted_methods(output))
+    # Read the current key: the user's known_hosts may contain a different key than the earlier attach.
+    keys = {fingerprint_of(line): line for line in added or [_read_host_key(draft, before)]}
     if len(keys) != 1 or "" in keys:
         raise HostError(
             f"the host key of {draft.identity} is ambiguous: ssh stored {len(keys)} keys", "attach with --host-key"
         )
     [(fingerprint, line)] = keys.items()
-    return Contact(False, fingerprint, line.split()[1], methods(said))
+    return Contact(False, fingerprint, line.split()[1], accepted_methods(output))
 
 
-def _knock(draft: Attachment, options: Sequence[str]) -> str:
-    """What ssh prints about a connection that ends before the login; raises if there was none."""
+def _connect_without_login(draft: Attachment, options: Sequence[str]) -> str:
+    """Return ssh's output for a connection that ends before login. Raise an error if it fails."""
     options = ["StrictHostKeyChecking=accept-new", "HashKnownHosts=no", *options, *_NO_LOGIN]
-    code, said = Master(draft).run(None, options, "true")
-    if code and not methods(said):
-        if "exchange_identification" in said or "banner" in said:  # only -v prints what came instead
-            said = Master(draft).run(None, ["-v", "LogLevel=DEBUG1", *options], "true")[1]
-        raise explain(draft, said if "banner line" in said else without_debug(said))
-    return said
+    exit_status, output = SshConnection(draft).run(None, options, "true")
+    if exit_status and not accepted_methods(output):
+        if "exchange_identification" in output or "banner" in output:  # only -v prints what the server sent
+            output = SshConnection(draft).run(None, ["-v", "LogLevel=DEBUG1", *options], "true")[1]
+        raise explain_ssh_error(draft, output if "banner line" in output else without_debug(output))
+    return output
 
 
-def _only(file: Path) -> list[str]:
-    return [f"UserKnownHostsFile={quoted(file)}", "GlobalKnownHostsFile=none"]
+def _only_known_hosts(file: Path) -> list[str]:
+    return [f"UserKnownHostsFile={quote(file)}", "GlobalKnownHostsFile=none"]
 
 
-def _lines(file: Path) -> list[str]:
+def _read_lines(file: Path) -> list[str]:
     return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
 
 
-def _shown_key(draft: Attachment, known: Sequence[str] = ()) -> str:
-    """A line with the key that the machine shows now; of the kind of a key that is known, if one is."""
-    kinds = dict.fromkeys(line.split()[1] for line in known if len(line.split()) > 1)
-    algorithms = [_ALGORITHMS.get(kind, kind) for kind in kinds]
+def _read_host_key(draft: Attachment, known_lines: Sequence[str] = ()) -> str:
+    """Return a known_hosts line with the machine's current key, if possible of an already known type."""
+    kinds = dict.fromkeys(line.split()[1] for line in known_lines if len(line.split()) > 1)
+    algorithms = [_SIGNATURE_ALGORITHMS.get(kind, kind) for kind in kinds]
     options = [f"HostKeyAlgorithms={','.join(algorithms)}"] if algorithms else []
     file = draft.folder / "shown_hosts"
     file.unlink(missing_ok=True)
     try:
-        _knock(draft, [*_only(file), *options])
-        return next(iter(_lines(file)), "")
+        _connect_without_login(draft, [*_only_known_hosts(file), *options])
+        return next(iter(_read_lines(file)), "")
     finally:
         file.unlink(missing_ok=True)
 
 
-def _users_key(draft: Attachment) -> tuple[str, str]:
-    """Fingerprint and kind of the key that the machine shows, if the user's known_hosts have it; else two times "".
+def _find_user_host_key(draft: Attachment) -> tuple[str, str]:
+    """Return the fingerprint and type of the machine's key if the user's known_hosts files contain it.
 
-    They may have a name for the machine, or an authority, that is not to be found so: ssh checks them, this is shown.
+    Otherwise return two empty strings. The result is only for display: ssh does the check itself, and
+    may match another name or a certificate authority.
     """
-    shown = _shown_key(draft).split()
+    shown = _read_host_key(draft).split()
     host, port = draft.identity.rpartition("@")[2].rsplit(":", 1)
     name = host if port == "22" else f"[{host}]:{port}"
-    for place in ("known_hosts", "known_hosts2"):
-        words = [program("ssh-keygen"), "-F", name, "-f", str(Path.home() / ".ssh" / place)]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30)
-        for line in done.stdout.decode(errors="replace").splitlines():
+    for file_name in ("known_hosts", "known_hosts2"):
+        command = [find_program("ssh-keygen"), "-F", name, "-f", str(Path.home() / ".ssh" / file_name)]
+        result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30)
+        for line in result.stdout.decode(errors="replace").splitlines():
             if shown[1:3] and line.split()[1:3] == shown[1:3]:
                 return fingerprint_of(line), shown[1]
     return "", ""
 
 
-def key_fits(contact: Contact, given: str) -> bool:
-    """Whether ``--host-key`` (a fingerprint, or a line as in known_hosts) is the key that was shown."""
-    given = given.strip()
-    if given.startswith("SHA256:"):
-        return given.rstrip("=") == contact.fingerprint
-    return fingerprint_of(given) == contact.fingerprint
+def matches_host_key(contact: Contact, expected: str) -> bool:
+    """Return whether ``expected`` (a fingerprint or a known_hosts line) is the key in ``contact``."""
+    expected = expected.strip()
+    if expected.startswith("SHA256:"):
+        return expected.rstrip("=") == contact.fingerprint
+    return fingerprint_of(expected) == contact.fingerprint
 
 
 def fingerprint_of(line: str) -> str:
-    """Of a public key, or a line of known_hosts."""
-    words = line.split()
-    start = next((index for index, word in enumerate(words) if _KIND.fullmatch(word)), None)
-    if start is None or len(words) < start + 2:
+    """Return the fingerprint of a public key or a known_hosts line, or "" if there is none."""
+    fields = line.split()
+    start = next((index for index, field in enumerate(fields) if _KEY_TYPE.fullmatch(field)), None)
+    if start is None or len(fields) < start + 2:
         return ""
-    done = subprocess.run(
-        [program("ssh-keygen"), "-lf", "-"],
-        input=" ".join(words[start : start + 2]).encode(),
+    result = subprocess.run(
+        [find_program("ssh-keygen"), "-lf", "-"],
+        input=" ".join(fields[start : start + 2]).encode(),
         capture_output=True,
         env=environment(),
         timeout=30,
     )
-    return offered_key(done.stdout.decode(errors="replace"))
+    return find_fingerprint(result.stdout.decode(errors="replace"))
 
 
-# -- ways in -------------------------------------------------------------------------------------------
+# -- login ---------------------------------------------------------------------------------------------
 
 
-def try_keys(draft: Attachment, ask: Ask | None = None) -> bool:
-    """Whether a key gets us in: the agent's, those of ~/.ssh, or that of ``draft.key``. The connection is kept.
+def try_keys(draft: Attachment, ask: PromptHandler | None = None) -> bool:
+    """Log in with a key from the ssh agent, from ~/.ssh, or ``draft.key``, and keep the connection.
 
-    ``ask`` is for passphrases; without it a key that has one does not count.
+    Return False if no key works. ``ask`` handles passphrase prompts. Without it, keys with a passphrase
+    are skipped.
     """
     try:
         if ask is None:
-            Master(draft).open(None, _KEYS_ONLY)
+            SshConnection(draft).open(None, _KEYS_ONLY)
         else:
             with Askpass(ask) as askpass:
-                Master(draft).open(askpass, _KEYS_ONLY)
+                SshConnection(draft).open(askpass, _KEYS_ONLY)
     except LoginRefused:
         return False
     return True
 
 
-def login_with_password(draft: Attachment, password: str, otherwise: Ask | None = None) -> None:
-    """Open the connection with a password, given once; ``otherwise`` answers other questions, of a jump host say.
+def login_with_password(draft: Attachment, password: str, fallback: PromptHandler | None = None) -> None:
+    """Open the connection with a password, which is sent only once.
 
-    Raises LoginRefused if it is the wrong one.
+    ``fallback`` answers other prompts, such as those of a jump host. Raises LoginRefused if the
+    password is wrong.
     """
-    with Askpass(once(password, names(draft), otherwise)) as askpass:
-        Master(draft).open(askpass, _PASSWORD_ONLY)
+    with Askpass(answer_password_once(password, login_names(draft), fallback)) as askpass:
+        SshConnection(draft).open(askpass, _PASSWORD_ONLY)
 
 
-def make_key(draft: Attachment, comment: str) -> tuple[Attachment, str]:
-    """A key for this target alone; the draft that uses it, and the line for authorized_keys."""
+def create_key(draft: Attachment, comment: str) -> tuple[Attachment, str]:
+    """Create a key for this target only. Return a draft that uses the key, and the authorized_keys line."""
     path = draft.folder / "key"
     for old in (path, path.with_suffix(".pub")):
         old.unlink(missing_ok=True)
-    words = [program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=60)
-    if done.returncode:
-        raise HostError(f"cannot create an SSH key: {done.stderr.decode(errors='replace').strip()}")
+    command = [find_program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=60)
+    if result.returncode:
+        raise HostError(f"cannot create an SSH key: {result.stderr.decode(errors='replace').strip()}")
     return replace(draft, key=MADE), path.with_suffix(".pub").read_text().strip()
 
 
 def use_key_file(draft: Attachment, path: Path) -> Attachment:
-    """Log in with this key; it stays where it is."""
+    """Return a draft that uses an existing key file without copying it."""
     path = Path(os.path.abspath(path.expanduser()))
     if not path.is_file():
         raise UsageError(
@@ -248,7 +260,7 @@ def use_key_file(draft: Attachment, path: Path) -> Attachment:
 
 
 def has_passphrase(path: Path) -> bool:
-    """Whether a private key is of no use without one. Something that is no key at all is refused."""
+    """Return whether a private key needs a passphrase. Raises UsageError if the key is not usable."""
     try:
         with open(path, "rb") as file:
             private = b"PRIVATE KEY" in file.read(4096)
@@ -256,38 +268,44 @@ def has_passphrase(path: Path) -> bool:
         raise UsageError(f"cannot read the key {path}: {error.strerror}") from None
     if not private:
         raise UsageError(f"{path} is not a private key", "use the private key, not the file that ends in .pub")
-    words = [program("ssh-keygen"), "-y", "-P", "", "-f", str(path)]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30)
-    said = done.stderr.decode(errors="replace")
-    if done.returncode and ("UNPROTECTED" in said or "bad permissions" in said):
+    command = [find_program("ssh-keygen"), "-y", "-P", "", "-f", str(path)]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30)
+    stderr = result.stderr.decode(errors="replace")
+    if result.returncode and ("UNPROTECTED" in stderr or "bad permissions" in stderr):
         raise UsageError(
             f"the private key {path} is readable by other users, so ssh rejects it", f"run: chmod 600 {path}"
         )
-    if done.returncode and "incorrect passphrase" not in said:
-        raise UsageError(f"ssh cannot use the key {path}: {printable(said)}", "check whether the file is damaged")
-    return bool(done.returncode)
+    if result.returncode and "incorrect passphrase" not in stderr:
+        raise UsageError(f"ssh cannot use the key {path}: {printable(stderr)}", "check whether the file is damaged")
+    return bool(result.returncode)
 
 
 def key_works(draft: Attachment) -> bool:
-    """Whether the draft's key alone gets us in, by a connection of its own: no agent, no password."""
+    """Return whether the server accepts the draft's key alone.
+
+    This uses a separate connection without an ssh agent or a password.
+    """
     options = [*_KEYS_ONLY, "PasswordAuthentication=no", "KbdInteractiveAuthentication=no", "IdentityAgent=none"]
     write_config(draft)
-    code, said = Master(draft).run(None, options, "exit 0")
-    if code == 255:
-        problem = explain(draft, said)
-        if not isinstance(problem, LoginRefused):
-            raise problem
+    exit_status, output = SshConnection(draft).run(None, options, "exit 0")
+    if exit_status == 255:
+        error = explain_ssh_error(draft, output)
+        if not isinstance(error, LoginRefused):
+            raise error
         return False
     return True
 
 
-def drop(attachment: Attachment) -> None:
-    """No new channel goes through the kept connection: the next one logs in anew. Open channels go on."""
-    master = Master(attachment)
-    if master.is_open():
-        master.drop()
+def retire_connection(attachment: Attachment) -> None:
+    """Stop using the shared connection for new channels.
+
+    The next channel logs in again; open channels continue.
+    """
+    connection = SshConnection(attachment)
+    if connection.is_open():
+        connection.retire()
 
 
-def forget(draft: Attachment) -> None:
-    """End the connection of a draft that is given up, or was renamed."""
-    Master(draft).close()
+def close_connection(draft: Attachment) -> None:
+    """Close the connection of an abandoned or renamed draft."""
+    SshConnection(draft).close()

@@ -1,4 +1,4 @@
-"""GPUs of a machine, as values: made from what ``remote/gpus/report.py`` told there, which is checked here."""
+"""Data classes for a machine's GPUs, validated from a reply of ``remote/gpus/gpu_listing.py``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .host import Host
-from .replies import Reply, part_of
+from .replies import Reply, parse_dataclass
 
-_MOST = 256  # GPUs of one machine, slices of one GPU
-_PROCESSES = 1000
-_LONGEST = 200  # characters of any text
-_PATIENCE = 60.0
-Part = TypeVar("Part")
+_MAX_ITEMS = 256  # Maximum GPUs per machine, and slices per GPU
+_MAX_PROCESSES = 1000
+_MAX_TEXT = 200  # in characters
+_TIMEOUT = 60.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Process:
-    """Who has something on a GPU. ``run``: a run of ours; the rest is None where the machine does not show it."""
+    """A process on a GPU, and its run. Fields that the machine does not show are None."""
 
     pid: int | None = None
     memory: int | None = None
@@ -40,16 +40,16 @@ class Slice:
 
 @dataclass(frozen=True)
 class Holder:
-    """Whose run holds a GPU, whichever user's; ``run`` is None where something that is not a run holds it."""
+    """The holder of a GPU: a run of any user, or something else, in which case ``run`` is None."""
 
     user: str | None = None
     run: str | None = None
-    pid: int | None = None  # of what is not a run, where it can be seen
+    pid: int | None = None  # if the holder is a visible process that is not a run
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One card. What it does not tell is None, never 0."""
+    """A GPU. Values that the GPU does not report are None, never 0."""
 
     index: int | None = None
     uuid: str | None = None
@@ -65,6 +65,7 @@ class Gpu:
     bus_id: str | None = None
     memory_clock: int | None = None
     error: str | None = None
+    error_code: str | None = None  # one of remote/shared/gpu_problems.py
     held: Holder | None = None
     mig: tuple[Slice, ...] = ()
     processes: tuple[Process, ...] | None = None
@@ -72,48 +73,51 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Gpus:
-    """All of a machine. ``problem``: why they cannot be asked."""
+    """All GPUs of a machine. ``problem`` is the reason if they cannot be listed."""
 
     driver: str | None = None
     cuda: str | None = None
     source: str | None = None
     problem: str | None = None
+    problem_code: str | None = None  # one of remote/shared/gpu_problems.py
     gpus: tuple[Gpu, ...] = ()
 
     @classmethod
     def from_json(cls, data: object) -> Gpus:
-        """What is not as it should be is left out."""
+        """Build the object from a reply, dropping invalid parts."""
         if not isinstance(data, Mapping):
             return cls(problem="the response of the machine is invalid")
-        cards = data.get("gpus")
-        plain = {name: _text(data.get(name)) for name in ("driver", "cuda", "source", "problem")}
-        return cls(gpus=tuple(_gpu(one) for one in _list(cards, _MOST)), **plain)
+        entries = data.get("gpus")
+        texts = {name: _text(data.get(name)) for name in ("driver", "cuda", "source", "problem", "problem_code")}
+        return cls(gpus=tuple(_parse_gpu(entry) for entry in _parse_list(entries, _MAX_ITEMS)), **texts)
 
 
-def ask_gpus(host: Host) -> Gpus:
-    """As they are now."""
-    reply = Reply(host.identity, host.ask({"do": "gpus"}, patience=_PATIENCE))
+def fetch_gpus(host: Host) -> Gpus:
+    """Return the current state of the host's GPUs."""
+    reply = Reply(host.identity, host.ask({"do": "gpus"}, timeout=_TIMEOUT))
     return Gpus.from_json(reply.require_ok(f"{host.identity} cannot list its GPUs").mapping("gpus"))
 
 
-def _gpu(data: Mapping[str, Any]) -> Gpu:
+def _parse_gpu(data: Mapping[str, Any]) -> Gpu:
     held, processes = data.get("held"), data.get("processes")
-    return _part(
+    return _parse(
         Gpu,
         data,
-        held=_part(Holder, held) if isinstance(held, Mapping) else None,
-        mig=tuple(_part(Slice, one) for one in _list(data.get("mig"), _MOST)),
-        processes=None if processes is None else tuple(_part(Process, one) for one in _list(processes, _PROCESSES)),
+        held=_parse(Holder, held) if isinstance(held, Mapping) else None,
+        mig=tuple(_parse(Slice, entry) for entry in _parse_list(data.get("mig"), _MAX_ITEMS)),
+        processes=None
+        if processes is None
+        else tuple(_parse(Process, entry) for entry in _parse_list(processes, _MAX_PROCESSES)),
     )
 
 
-def _part(kind: type[Part], data: Mapping[str, Any], **given: Any) -> Part:
-    return part_of(kind, data, _LONGEST, **given)
+def _parse(kind: type[T], data: Mapping[str, Any], **overrides: Any) -> T:
+    return parse_dataclass(kind, data, _MAX_TEXT, **overrides)
 
 
 def _text(value: object) -> str | None:
-    return value[:_LONGEST] if isinstance(value, str) else None
+    return value[:_MAX_TEXT] if isinstance(value, str) else None
 
 
-def _list(value: object, most: int) -> list[Mapping[str, Any]]:
-    return [one for one in value[:most] if isinstance(one, Mapping)] if isinstance(value, list) else []
+def _parse_list(value: object, limit: int) -> list[Mapping[str, Any]]:
+    return [entry for entry in value[:limit] if isinstance(entry, Mapping)] if isinstance(value, list) else []

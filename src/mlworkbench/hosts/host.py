@@ -1,4 +1,4 @@
-"""The protocol of a host: a machine that can be asked to run something and to hand over bytes."""
+"""The host protocol: a machine that runs commands and transfers files."""
 
 from __future__ import annotations
 
@@ -10,71 +10,83 @@ from ..remote.shared.layout import Root
 
 if TYPE_CHECKING:
     from ..attachments import Attachment
-    from .facts import Facts
-    from .parcel import Package
+    from .host_facts import Facts
+    from .package_upload import Package
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # arguments: bytes done, bytes in total
 
 
 @dataclass(frozen=True)
 class News:
-    """What is new in a run folder since the offsets that were given."""
+    """New content of a run folder since the given offsets."""
 
-    parts: Mapping[str, bytes] = field(default_factory=dict)  # file name in the run folder → bytes from its offset
-    exists: bool = True  # the run folder is there
-    claimed: bool = True  # a supervisor has taken the run on, be it alive or not
-    supervised: bool = True  # one watches it now
-    pending: bool = False  # the metrics files hold more, which did not fit into this answer
-    unwritten: str = ""  # why its ending, which is known, cannot be written there
+    parts: Mapping[str, bytes] = field(default_factory=dict)  # file name in the run folder → bytes since its offset
+    exists: bool = True  # the run folder exists
+    claimed: bool = True  # a supervisor has claimed the run, whether it is still alive or not
+    supervised: bool = True  # a supervisor is watching the run now
+    pending: bool = False  # the metrics files contain more than fits in this answer
+    unwritten_reason: str = ""  # why the host cannot save the run's known ending
 
 
 class Host(Protocol):
-    """One machine. May raise HostError only; Unreachable if contact was lost."""
+    """A machine. Methods raise only HostError, or its subclass Unreachable if the connection is lost."""
 
-    identity: str  # "local", or user@host:port and the way; for messages
-    distant: bool  # another machine: bytes have to travel
+    identity: str  # "local", or user@host:port with the jump host; for messages
+    is_remote: bool  # True for a remote machine, to which data must be transferred
 
     @property
     def root(self) -> Root:
-        """The folder that holds everything of this user there."""
+        """The folder on the host that contains all of this user's files."""
 
     @property
     def attachment(self) -> Attachment | None:
-        """What attach learnt of another machine."""
+        """Information that attach recorded about a remote machine."""
 
-    def call(self, verb: str, run_id: str, words: Sequence[str], message: Mapping[str, Any]) -> dict[str, Any]:
-        """Start, adopt or cancel (``remote/verbs.py``). "lacks": "code" in the answer asks for ``send_code``."""
+    def call(self, verb: str, run_id: str, arguments: Sequence[str], message: Mapping[str, Any]) -> dict[str, Any]:
+        """Start, adopt, or cancel a run (see ``remote/run_commands.py``).
+
+        If the answer contains ``"lacks": "code"``, call ``send_code``.
+        """
 
     def send_code(self, digest: str, store: Root, progress: Progress | None = None) -> None:
-        """Bring a snapshot from the store here to the host; what it has does not travel again."""
+        """Upload a snapshot from the local store to the host, transferring only missing files."""
 
     def send_packages(self, packages: Mapping[str, Package], progress: Progress | None = None) -> None:
-        """Bring packages to the host: name below its folder of packages → file of this machine."""
+        """Upload packages to the host. ``packages`` maps names in its package folder to local files."""
 
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
-        """New bytes of the named files, and of metric files not named yet; at most ``limit`` of each.
+        """Return new bytes of the files in ``offsets`` and of other metrics files.
 
-        With ``wait`` the answer may come that many seconds later, when something is new. Not waited is for a run
-        that nobody watches.
+        At most ``limit`` bytes per file are returned. With ``wait``, the host may take that many seconds to
+        answer if there is nothing new. It does not wait for a run without a supervisor.
         """
 
     def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
-        """Bytes of one file of a run (``remote/serve.py`` lists which); empty if there are none."""
+        """Return bytes of one file of a run, or b"" if there are none.
+
+        ``remote/run_reader.py`` lists the available files.
+        """
 
     def outputs(self, run_id: str, files: Sequence[tuple[str, int, int]]) -> Iterator[tuple[int, bytes]]:
-        """Index in ``files`` (path below outputs, offset, declared size) and next bytes, at most to that size."""
+        """Yield pairs of an index in ``files`` and the next bytes of that file, up to its declared size.
+
+        Each item of ``files`` is a path below outputs, an offset, and the declared size.
+        """
 
     def facts(self) -> Facts:
-        """What the machine is like, and whether runs can be kept there. May take seconds where an engine is slow."""
+        """Return facts about the machine and its storage.
 
-    def ask(self, request: Mapping[str, Any], body: bytes = b"", patience: float = 60.0) -> dict[str, Any]:
-        """Any other request that the agent answers with one message (``remote/answers.py``)."""
+        This may take several seconds if a container engine is slow.
+        """
+
+    def ask(self, request: Mapping[str, Any], body: bytes = b"", timeout: float = 60.0) -> dict[str, Any]:
+        """Send any other request that the agent answers with one message (``remote/handlers.py``)."""
 
     def inrun(self) -> str:
-        """Folder on the host that holds the in-run library."""
+        """Return the folder on the host that contains the in-run library."""
 
     def warm_up(self) -> None:
-        """Begin to connect; whoever asks something next waits for the rest."""
+        """Start connecting in the background. The next request waits until the connection is ready."""
 
     def close(self) -> None:
-        """Let go of connections; harmless when called twice."""
+        """Close all connections. Calling this twice is harmless."""

@@ -1,4 +1,7 @@
-"""What a machine is like, as a value: made from what ``remote/facts.py`` found there, by whichever version of it."""
+"""Data classes for facts about a machine, built from a reply of any mlw version.
+
+The reply comes from ``remote/system_facts.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .replies import part_of
+from .replies import parse_dataclass
 
-Part = TypeVar("Part")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class System:
-    """Operating system. Like everything here, a field is None if nobody could tell."""
+    """Operating system. As in all classes in this module, unknown fields are None."""
 
     system: str | None = None
     name: str | None = None
@@ -26,16 +29,16 @@ class System:
 
 @dataclass(frozen=True)
 class Python:
-    """The Python that our program runs on there; scripts may have another."""
+    """The Python interpreter that runs the agent on the machine. Scripts may use another."""
 
     version: str | None = None
     executable: str | None = None
-    tried: bool | None = None  # False: it was found and not started
+    tried: bool | None = None  # False: found, but not executed
 
 
 @dataclass(frozen=True)
 class User:
-    """Who we are on that machine."""
+    """The account on the machine."""
 
     name: str | None = None
     uid: int | None = None
@@ -47,7 +50,7 @@ class User:
 
 @dataclass(frozen=True)
 class Cpu:
-    """Processors; usable are those that this user's processes may run on."""
+    """Processors. ``usable`` counts those on which this user's processes may run."""
 
     count: int | None = None
     usable: int | None = None
@@ -55,16 +58,16 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes."""
+    """Memory in bytes."""
 
     total: int | None = None
     available: int | None = None
-    limit: int | None = None  # of the container or slice that we are in
+    limit: int | None = None  # limit set by the enclosing container or cgroup
 
 
 @dataclass(frozen=True)
 class Store:
-    """The folder that runs are kept in, and the disk below it."""
+    """The folder that contains the runs, and its disk."""
 
     folder: str | None = None
     writable: bool | None = None
@@ -73,12 +76,12 @@ class Store:
     inodes_free: int | None = None
     filesystem: str | None = None
     network: bool | None = None
-    noexec: bool | None = None  # programs on it cannot be started
+    noexec: bool | None = None  # mounted noexec: programs on it cannot be started
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Docker or podman: there, and usable by this user unless there is an error."""
+    """An installed container engine, Docker or Podman. This user can use it unless ``error`` is set."""
 
     program: str | None = None
     path: str | None = None
@@ -87,15 +90,15 @@ class Engine:
     arch: str | None = None
     rootless: bool | None = None
     nvidia: bool | None = None
-    socket: str | None = None  # where it listens, if the user's environment there says so
+    socket: str | None = None  # the engine's socket, if the user's environment sets it
     selinux: bool | None = None
-    error: str | None = None  # the first line of what it said itself
-    code: str | None = None  # of an error that mlw found out: see remote/engine_facts.py
+    error: str | None = None  # first line of the engine's error message
+    code: str | None = None  # code of an error that mlw detected; see remote/engine_facts.py
 
 
 @dataclass(frozen=True)
 class Nvidia:
-    """What shows without asking any GPU."""
+    """NVIDIA software that can be found without querying a GPU."""
 
     driver: str | None = None
     smi: str | None = None
@@ -104,7 +107,7 @@ class Nvidia:
 
 @dataclass(frozen=True)
 class Logind:
-    """Whether the end of a login session ends the processes that were started in it."""
+    """Settings that determine whether processes are killed when their login session ends."""
 
     running: bool | None = None
     kill_user_processes: bool | None = None
@@ -113,7 +116,7 @@ class Logind:
 
 @dataclass(frozen=True)
 class Reach:
-    """Whether a host outside answered, where somebody asked for that."""
+    """Result of checking whether an external host responds, if the check was requested."""
 
     host: str | None = None
     way: bool | None = None
@@ -123,7 +126,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Facts:
-    """One machine at one moment."""
+    """Facts about a machine at one point in time."""
 
     time: float | None = None
     hostname: str | None = None
@@ -139,29 +142,32 @@ class Facts:
     docker: Engine | None = None
     podman: Engine | None = None
     logind: Logind = Logind()
-    script: Python | None = None  # the one that would run scripts, if it was looked for
+    script: Python | None = None  # the Python interpreter for scripts, if it was looked up
     reach: Reach | None = None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Facts:
-        """What is missing, or not of its kind, stays unknown; what is new to us is left out: the host may be newer."""
-        return part_of(
+        """Build facts from a reply.
+
+        Missing or invalid values become None, and unknown keys from a newer host are ignored.
+        """
+        return parse_dataclass(
             cls,
             data,
-            os=_part(System, data.get("os")) or System(),
-            python=_part(Python, data.get("python")) or Python(),
-            user=_part(User, data.get("user")) or User(),
-            cpu=_part(Cpu, data.get("cpu")) or Cpu(),
-            memory=_part(Memory, data.get("memory")) or Memory(),
-            store=_part(Store, data.get("store")) or Store(),
-            nvidia=_part(Nvidia, data.get("nvidia")) or Nvidia(),
-            docker=_part(Engine, data.get("docker")),
-            podman=_part(Engine, data.get("podman")),
-            logind=_part(Logind, data.get("logind")) or Logind(),
-            script=_part(Python, data.get("script")),
-            reach=_part(Reach, data.get("reach")),
+            os=_parse(System, data.get("os")) or System(),
+            python=_parse(Python, data.get("python")) or Python(),
+            user=_parse(User, data.get("user")) or User(),
+            cpu=_parse(Cpu, data.get("cpu")) or Cpu(),
+            memory=_parse(Memory, data.get("memory")) or Memory(),
+            store=_parse(Store, data.get("store")) or Store(),
+            nvidia=_parse(Nvidia, data.get("nvidia")) or Nvidia(),
+            docker=_parse(Engine, data.get("docker")),
+            podman=_parse(Engine, data.get("podman")),
+            logind=_parse(Logind, data.get("logind")) or Logind(),
+            script=_parse(Python, data.get("script")),
+            reach=_parse(Reach, data.get("reach")),
         )
 
 
-def _part(kind: type[Part], data: object) -> Part | None:
-    return part_of(kind, data) if isinstance(data, Mapping) else None
+def _parse(kind: type[T], data: object) -> T | None:
+    return parse_dataclass(kind, data) if isinstance(data, Mapping) else None

@@ -1,4 +1,4 @@
-"""OpenSSH's client: the file of options, command lines, and what its complaints mean."""
+"""The OpenSSH client: its configuration files, command lines, and error messages."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 from ..attachments import Attachment
 from ..errors import HostError, Unreachable, UsageError
-from ..remote.shared.programs import safe_path, which
-from ..remote.shared.tree import NEW
+from ..remote.shared.folder_tree import NEW
+from ..remote.shared.program_lookup import safe_path, which
 from .replies import printable
 
-MULTIPLEXES = os.name != "nt"
+SUPPORTS_MULTIPLEXING = os.name != "nt"
 _HOST = re.compile(r"(?:[A-Za-z0-9_]|::)(?:[A-Za-z0-9._:%-]*[A-Za-z0-9_.])?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@+-]*")
 
 
 class LoginRefused(HostError):
-    """The server knows us not. ``methods`` is what it would take."""
+    """Error for a login that the server refused. ``methods`` lists the accepted methods."""
 
     more = "permission-denied"
 
@@ -30,36 +30,42 @@ class LoginRefused(HostError):
         self.methods = methods
 
 
-JUMP_HOST = "jump host"  # in MLW_ASKPASS_OF: whose questions the helper passes on
+JUMP_HOST = "jump host"  # value of MLW_ASKPASS_OF for a jump host's prompts
 
 
 class HostKeyChanged(Unreachable):
-    """Somebody else answers, or the machine was set up anew. Nothing was sent."""
+    """Error for a host key that differs from the known one. Nothing was sent.
+
+    Another machine responded, or the machine was reinstalled.
+    """
 
     more = "host-key-changed"
 
     def __init__(self, message: str, hint: str | None, fingerprint: str) -> None:
         super().__init__(message, hint)
-        self.fingerprint = fingerprint  # the one that was offered
+        self.fingerprint = fingerprint  # fingerprint of the offered key
 
 
 class HostKeyUnknown(HostError):
-    """The machine's key was never accepted."""
+    """Error for a host key that was never accepted."""
 
     more = "host-key-unknown"
 
 
 @lru_cache
-def program(name: str = "ssh") -> str:
-    found = which(name)
-    if found is None:
-        what = f"the program {name} is not installed on this machine"
-        raise HostError(what, "install the OpenSSH client", more="no-ssh")
-    return found
+def find_program(name: str = "ssh") -> str:
+    path = which(name)
+    if path is None:
+        message = f"the program {name} is not installed on this machine"
+        raise HostError(message, "install the OpenSSH client", more="no-ssh")
+    return path
 
 
 def check_names(address: str, username: str | None = None, jump: str | None = None) -> None:
-    """Names go into option files and, by ~/.ssh/config, into command lines: nothing but plain names passes."""
+    """Reject unsafe names.
+
+    Names become part of configuration files and, through ~/.ssh/config, of command lines.
+    """
     if not _HOST.fullmatch(address):
         raise UsageError(f"{address!r} is not a valid host name or address")
     if username is not None and not _USER.fullmatch(username):
@@ -71,7 +77,7 @@ def check_names(address: str, username: str | None = None, jump: str | None = No
 
 
 def split_hop(hop: str) -> tuple[str, str, int]:
-    """user@host:port → its parts; "" and 22 where they are missing."""
+    """Split ``user@host:port``. The user defaults to "", and the port to 22."""
     user, _, host = hop.rpartition("@")
     name, colon, port = host.rpartition(":")
     if colon and port.isdigit() and (":" not in name or name.startswith("[")):
@@ -79,25 +85,28 @@ def split_hop(hop: str) -> tuple[str, str, int]:
     return user, host.strip("[]"), 22
 
 
-# -- the file ------------------------------------------------------------------------------------------
+# -- configuration -------------------------------------------------------------------------------------
 
 
 def write_config(attachment: Attachment) -> Path:
-    """The -F file for this target, next to what it was made from."""
+    """Write the target's ssh configuration (for ``-F``) to the attachment's folder. Return its path."""
     path = attachment.folder / "ssh_config"
-    _write(attachment.folder / "jump_config", users_config())
-    _write(path, config_text(attachment))
+    _write_if_changed(attachment.folder / "jump_config", user_config())
+    _write_if_changed(path, config_text(attachment))
     return path
 
 
 def config_text(attachment: Attachment) -> str:
-    """Our options first, for the target only: the first value wins. Then what the user's own ssh would read."""
-    ours = [
+    """Return the configuration: mlw's options for the target, followed by the user's own.
+
+    The order matters because ssh uses the first value of an option.
+    """
+    options = [
         f"User {attachment.username}",
         f"Port {attachment.port}",
         "BatchMode yes",
         "StrictHostKeyChecking yes",
-        f"UserKnownHostsFile {quoted(attachment.known_hosts)} {_known_hosts()}",
+        f"UserKnownHostsFile {quote(attachment.known_hosts)} {_known_hosts()}",
         "UpdateHostKeys no",
         "CheckHostIP no",
         "RemoteCommand none",
@@ -108,7 +117,7 @@ def config_text(attachment: Attachment) -> str:
         "Tunnel no",
         "PermitLocalCommand no",
         "EscapeChar none",
-        "Compression no",  # what is worth it is compressed before it gets here
+        "Compression no",  # mlw itself compresses large data
         "ServerAliveInterval 5",
         "ServerAliveCountMax 3",
         "ConnectTimeout 10",
@@ -119,23 +128,23 @@ def config_text(attachment: Attachment) -> str:
         "LogLevel ERROR",
     ]
     if attachment.key_file:
-        ours += [f"IdentityFile {quoted(attachment.key_file)}", "IdentitiesOnly yes"]
+        options += [f"IdentityFile {quote(attachment.key_file)}", "IdentitiesOnly yes"]
     if attachment.jump:
-        ours.append(f"ProxyCommand {_jump(attachment)}")
+        options.append(f"ProxyCommand {_jump_command(attachment)}")
     lines = [f"# Generated by mlw for {attachment.identity}.", f"Host {attachment.address}"]
-    return "".join(f"{line}\n" for line in [*lines, *(f"  {line}" for line in ours), *_users_own()])
+    return "".join(f"{line}\n" for line in [*lines, *(f"  {line}" for line in options), *_user_config_lines()])
 
 
-def users_config() -> str:
-    """What the user's own ssh would read, and nothing of ours."""
-    return "".join(f"{line}\n" for line in _users_own())
+def user_config() -> str:
+    """Return a configuration that only includes the user's own files."""
+    return "".join(f"{line}\n" for line in _user_config_lines())
 
 
-def _users_own() -> list[str]:
+def _user_config_lines() -> list[str]:
     home = Path.home()
     return [
         "Host *",
-        f"Include {quoted(home / '.ssh' / 'config', tokens=False)}",
+        f"Include {quote(home / '.ssh' / 'config', escape_percent=False)}",
         "Include /etc/ssh/ssh_config",
         "Host *",
         f"  UserKnownHostsFile {_known_hosts()}",
@@ -144,29 +153,32 @@ def _users_own() -> list[str]:
 
 def _known_hosts() -> str:
     folder = Path.home() / ".ssh"
-    return f"{quoted(folder / 'known_hosts')} {quoted(folder / 'known_hosts2')}"
+    return f"{quote(folder / 'known_hosts')} {quote(folder / 'known_hosts2')}"
 
 
-def quoted(path: Path, tokens: bool = True) -> str:
+def quote(path: Path, escape_percent: bool = True) -> str:
     text = str(path)
-    if any(sign in text for sign in '"\n'):
+    if any(character in text for character in '"\n'):
         raise HostError(f"ssh cannot use a folder with this name: {text!r}", "set MLW_HOME to another folder")
-    return '"%s"' % (text.replace("%", "%%") if tokens else text)
+    return '"%s"' % (text.replace("%", "%%") if escape_percent else text)
 
 
-def _jump(attachment: Attachment) -> str:
-    """Each leg but the last as the user's own ssh would go; with -J our own options would apply to it too."""
+def _jump_command(attachment: Attachment) -> str:
+    """Return the ``ProxyCommand`` for the jump hosts.
+
+    Jump hosts use the user's own configuration, whereas ``-J`` would apply mlw's options to them.
+    """
     *before, last = (attachment.jump or "").split(",")
     user, host, port = split_hop(last)
-    words = ["env", f"MLW_ASKPASS_OF={JUMP_HOST}"] if os.name == "posix" else []
-    words += [program(), "-F", str(attachment.folder / "jump_config"), "-o", "NumberOfPasswordPrompts=1"]
-    words += ["-J", ",".join(before)] if before else []
-    words += ["-l", user] if user else []
-    words += ["-p", str(port)] if last.rstrip("]").endswith(f":{port}") else []
-    return " ".join(shlex.quote(word).replace("%", "%%") for word in words) + f" -W [%h]:%p -- {host}"
+    command = ["env", f"MLW_ASKPASS_OF={JUMP_HOST}"] if os.name == "posix" else []
+    command += [find_program(), "-F", str(attachment.folder / "jump_config"), "-o", "NumberOfPasswordPrompts=1"]
+    command += ["-J", ",".join(before)] if before else []
+    command += ["-l", user] if user else []
+    command += ["-p", str(port)] if last.rstrip("]").endswith(f":{port}") else []
+    return " ".join(shlex.quote(argument).replace("%", "%%") for argument in command) + f" -W [%h]:%p -- {host}"
 
 
-def _write(path: Path, text: str) -> None:
+def _write_if_changed(path: Path, text: str) -> None:
     try:
         if path.read_text() == text:
             return
@@ -181,39 +193,39 @@ def _write(path: Path, text: str) -> None:
 # -- command lines -------------------------------------------------------------------------------------
 
 
-def command(attachment: Attachment, options: Sequence[str], *words: str, socket: Path | None = None) -> list[str]:
-    """``ssh`` to the target; ``words`` are for the login shell there."""
-    made = [program(), "-F", str(attachment.folder / "ssh_config")]
-    made += ["-S", str(socket) if socket else "none"]
+def command(attachment: Attachment, options: Sequence[str], *arguments: str, socket: Path | None = None) -> list[str]:
+    """Return the ssh command for the target. ``arguments`` are passed to the remote login shell."""
+    command_line = [find_program(), "-F", str(attachment.folder / "ssh_config")]
+    command_line += ["-S", str(socket) if socket else "none"]
     for option in options:
-        made += [option] if option.startswith("-") else ["-o", option]
-    return [*made, "--", attachment.address, *words]
+        command_line += [option] if option.startswith("-") else ["-o", option]
+    return [*command_line, "--", attachment.address, *arguments]
 
 
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """No question may appear on a screen or a terminal unless it is asked by us."""
-    made = {name: value for name, value in os.environ.items() if not name.startswith(("SSH_ASKPASS", "MLW_RUN_"))}
-    made["SSH_ASKPASS_REQUIRE"] = "never"
-    made["PATH"] = safe_path()  # programs that the user's own settings name, such as a ProxyCommand
-    return {**made, **(more or {})}
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return environment variables that keep ssh from prompting, unless ``extra`` overrides them."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("SSH_ASKPASS", "MLW_RUN_"))}
+    variables["SSH_ASKPASS_REQUIRE"] = "never"
+    variables["PATH"] = safe_path()  # for programs from the user's configuration, such as a ProxyCommand
+    return {**variables, **(extra or {})}
 
 
-# -- complaints ----------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------
 
 
-def methods(said: str) -> tuple[str, ...]:
-    """What the server would take: from "Permission denied (publickey,password)."."""
-    found = re.findall(r"Permission denied \(([a-z0-9,-]+)\)", said)
-    return tuple(found[-1].split(",")) if found else ()
+def accepted_methods(output: str) -> tuple[str, ...]:
+    """Return the authentication methods listed in "Permission denied (publickey,password)."."""
+    matches = re.findall(r"Permission denied \(([a-z0-9,-]+)\)", output)
+    return tuple(matches[-1].split(",")) if matches else ()
 
 
-def offered_key(said: str) -> str:
-    """The fingerprint of the key that the server showed: from a complaint, or from -v."""
-    found = re.search(r"(SHA256:[A-Za-z0-9+/]{43})", said)
-    return found.group(1) if found else ""
+def find_fingerprint(output: str) -> str:
+    """Return the offered key's fingerprint from an error message or ``-v`` output, or ""."""
+    match = re.search(r"(SHA256:[A-Za-z0-9+/]{43})", output)
+    return match.group(1) if match else ""
 
 
-_LOST = (
+_CONNECTION_ERRORS = (
     (
         "Connection refused",
         "{name} refused the connection",
@@ -235,75 +247,78 @@ _LOST = (
 )
 
 
-def explain(attachment: Attachment, said: str) -> HostError:
-    """What ssh complained of, in a sentence."""
+def explain_ssh_error(attachment: Attachment, output: str) -> HostError:
+    """Return the error that ssh's output indicates."""
     name = attachment.identity
-    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
-        return _changed(attachment, said)
-    if "Host key verification failed" in said or "host key is known for" in said:
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in output:
+        return _host_key_changed(attachment, output)
+    if "Host key verification failed" in output or "host key is known for" in output:
         return HostKeyUnknown(
             f"unknown host key for {name} or for its jump host",
             "attach the target again; for a jump host, connect to it once with ssh",
         )
-    for mark, words, hint in _LOST:
-        if mark in said:
-            message = words.format(name=name, address=attachment.address)
+    for pattern, template, hint in _CONNECTION_ERRORS:
+        if pattern in output:
+            message = template.format(name=name, address=attachment.address)
             return Unreachable(message, hint and hint.format(port=f"port {attachment.port}"))
-    if "Permission denied" in said or "Too many authentication failures" in said:
-        return _denied(attachment, said)
-    if "banner line" in said or "Bad remote protocol" in said or "exchange_identification" in said:
-        return _no_ssh(attachment, said)
-    if "UNPROTECTED PRIVATE KEY" in said or "bad permissions" in said:
+    if "Permission denied" in output or "Too many authentication failures" in output:
+        return _login_refused(attachment, output)
+    if "banner line" in output or "Bad remote protocol" in output or "exchange_identification" in output:
+        return _not_an_ssh_server(attachment, output)
+    if "UNPROTECTED PRIVATE KEY" in output or "bad permissions" in output:
         hint = f"run: chmod 600 {attachment.key_file}"
         return HostError(f"the private key for {name} is readable by other users", hint, more="permission-denied")
-    last = printable((without_debug(said).strip().splitlines() or ["no reason given"])[-1])
-    return Unreachable(f"lost the connection to {name}: {last}")
+    last_line = printable((without_debug(output).strip().splitlines() or ["no reason given"])[-1])
+    return Unreachable(f"lost the connection to {name}: {last_line}")
 
 
-def without_debug(said: str) -> str:
-    """What ssh says to users: with -v it says much more, to its developers."""
-    return "\n".join(line for line in said.splitlines() if not line.startswith(("debug1:", "OpenSSH_")))
+def without_debug(output: str) -> str:
+    """Remove the debug lines that ``-v`` adds."""
+    return "\n".join(line for line in output.splitlines() if not line.startswith(("debug1:", "OpenSSH_")))
 
 
-def _changed(attachment: Attachment, said: str) -> HostError:
-    return key_changed(attachment, attachment.host_key, offered_key(said))
+def _host_key_changed(attachment: Attachment, output: str) -> HostError:
+    return key_changed(attachment, attachment.host_key, find_fingerprint(output))
 
 
 def key_changed(attachment: Attachment, old: str, new: str) -> HostKeyChanged:
-    """``old`` is empty if it is the user's own known_hosts that name another key."""
-    what = f"the host key of {attachment.identity}"
+    """Return the error for a changed host key.
+
+    ``old`` is empty if the other key comes from the user's known_hosts files.
+    """
+    subject = f"the host key of {attachment.identity}"
     offered = new or "an unknown key"
     problem = (
-        f"{what} has changed: it was {old}, now it is {offered}"
+        f"{subject} has changed: it was {old}, now it is {offered}"
         if old
-        else f"{what} does not match known_hosts: the server offers {offered}"
+        else f"{subject} does not match known_hosts: the server offers {offered}"
     )
     reset = f"run: mlw computetarget reset-key {attachment.called} --host-key FINGERPRINT"
-    how = reset if old and attachment.called else "attach with --host-key FINGERPRINT"
+    action = reset if old and attachment.called else "attach with --host-key FINGERPRINT"
     return HostKeyChanged(
         f"{problem}; nothing was sent",
-        f"if the machine was reinstalled, verify the new key on the machine itself and {how};"
+        f"if the machine was reinstalled, verify the new key on the machine itself and {action};"
         " otherwise the connection may be intercepted",
         new,
     )
 
 
-def _denied(attachment: Attachment, said: str) -> HostError:
-    ways = methods(said)
-    accepts = f"; it accepts {', '.join(ways)}" if ways else ""
-    if ways == ("publickey",):
+def _login_refused(attachment: Attachment, output: str) -> HostError:
+    accepted = accepted_methods(output)
+    accepts = f"; it accepts {', '.join(accepted)}" if accepted else ""
+    if accepted == ("publickey",):
         hint = (
             "the server accepts only keys: use --private-key-file, or add your public key on the server by other means"
         )
-    elif {"password", "keyboard-interactive"} & set(ways):
+    elif {"password", "keyboard-interactive"} & set(accepted):
         hint = "check user name, key, and password"
     else:
         hint = "check user name and key; ssh -v shows what happens"
-    return LoginRefused(f"login to {attachment.identity} was refused{accepts}", hint, ways)
+    return LoginRefused(f"login to {attachment.identity} was refused{accepts}", hint, accepted)
 
 
-def _no_ssh(attachment: Attachment, said: str) -> HostError:
-    lines = re.findall(r"(?:banner line \d+|protocol version identification): ?(.*)", said)
+def _not_an_ssh_server(attachment: Attachment, output: str) -> HostError:
+    lines = re.findall(r"(?:banner line \d+|protocol version identification): ?(.*)", output)
     if lines:
         shown = printable(" ".join(lines), 120)
         return Unreachable(

@@ -1,4 +1,4 @@
-"""Packages to another machine: they travel as a snapshot does, and are packages from then on."""
+"""Upload packages to a remote machine. They are sent like a snapshot, then stored as packages."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ from ..errors import SolveError
 
 @dataclass(frozen=True)
 class Package:
-    """A file of this machine."""
+    """A local package file."""
 
     sha256: str
     path: Path
 
 
-class Parcel:
-    """Files under the names that they get on the target, in the form of a store (``upload.Store``)."""
+class PackageStore:
+    """Packages, keyed by name on the target, with the interface of ``snapshot_upload.Store``."""
 
     def __init__(self, packages: Mapping[str, Package]) -> None:
-        self._paths = {one.sha256: one.path for one in packages.values()}
-        self.files = [(name, one.sha256) for name, one in sorted(packages.items())]
-        entries = [[name, one.sha256, _size(one.path), 0o600] for name, one in sorted(packages.items())]
-        self._text = json.dumps({"files": entries}, separators=(",", ":")).encode("ascii")
-        self.digest = hashlib.sha256(self._text).hexdigest()
-        self._list = ""
+        self._paths = {package.sha256: package.path for package in packages.values()}
+        self.files = [(name, package.sha256) for name, package in sorted(packages.items())]
+        entries = [
+            [name, package.sha256, _file_size(package.path), 0o600] for name, package in sorted(packages.items())
+        ]
+        self._manifest = json.dumps({"files": entries}, separators=(",", ":")).encode("ascii")
+        self.digest = hashlib.sha256(self._manifest).hexdigest()
+        self._manifest_path = ""
 
-    def __enter__(self) -> Parcel:
-        descriptor, self._list = tempfile.mkstemp(prefix="mlw-parcel-")
+    def __enter__(self) -> PackageStore:
+        descriptor, self._manifest_path = tempfile.mkstemp(prefix="mlw-parcel-")
         with open(descriptor, "wb") as file:
-            file.write(self._text)
+            file.write(self._manifest)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.unlink(self._list)
+        os.unlink(self._manifest_path)
 
     def snapshot(self, digest: str) -> str:
-        return self._list
+        return self._manifest_path
 
     def blob(self, digest: str) -> str:
         return str(self._paths[digest])
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a root folder on another machine holds and whose it is, as values: checked here, for a machine may lie."""
+"""Data classes for the contents of a remote machine's root folder, validated from untrusted replies."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 
 from ..remote.shared.client_id import CLIENT
 from .host import Host
-from .replies import LARGEST, MalformedReply, Reply, part_of, printable
+from .replies import MAX_NUMBER, MalformedReply, Reply, parse_dataclass, printable
 
-_MOST = 100_000  # runs of one machine
-_PATIENCE = 600.0  # seconds: sizes of a large folder on a slow disk
-_LONGEST = 200  # characters of a name
-_LATEST = 1e11  # seconds since 1970, in the year 5138
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_MAX_RUNS = 100_000  # maximum number per machine
+_TIMEOUT = 600.0  # seconds; computing the size of a large folder on a slow disk takes long
+_MAX_NAME = 200  # in characters
+_MAX_TIME = 1e11  # seconds since 1970; the year 5138
+_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
 @dataclass(frozen=True)
 class TargetClient:
-    """A laptop that uses the account there."""
+    """A client that uses this account on the target."""
 
     id: str
     name: str
-    seen: float  # by the clock of the target
+    seen: float  # time of the last connection, according to the target's clock
 
 
 @dataclass(frozen=True)
 class TargetFolder:
-    """A shared folder, or the home of containers."""
+    """A shared folder, or a home folder for containers."""
 
     name: str
     bytes: int
@@ -37,7 +37,7 @@ class TargetFolder:
 
 @dataclass(frozen=True)
 class TargetRun:
-    """A run folder. ``client``: who submitted it; None: it has no mark."""
+    """A run folder. ``client`` is the client that submitted the run, or None if it was not recorded."""
 
     id: str
     client: str | None
@@ -48,74 +48,78 @@ class TargetRun:
     bytes: int
     claimed: bool
     ended: bool
-    going: bool  # supervised at the moment
+    is_supervised: bool  # the run has a supervisor now
     empty: bool
-    fetched: tuple[str, ...]  # IDs of clients that have everything of it
+    fetched: tuple[str, ...]  # IDs of clients that have fetched all data
 
 
 @dataclass(frozen=True)
 class Survey:
-    """All of it. ``now`` is the target's clock, by which its times are to be read."""
+    """Contents of a root folder. ``now`` is the time on the target's clock, to which all times refer."""
 
     now: float
     runs: tuple[TargetRun, ...] = ()
     clients: tuple[TargetClient, ...] = ()
     shared: tuple[TargetFolder, ...] = ()
     homes: tuple[TargetFolder, ...] = ()
-    replaceable: int = 0  # bytes of what can be built or sent again
-    other: tuple[str, ...] = field(default=())  # names that are none of ours
-    where: str = ""  # the machine: what a target is called is the choice of its project
+    replaceable: int = 0  # bytes of data that can be rebuilt or uploaded again
+    other: tuple[str, ...] = field(default=())  # names of entries that do not belong to mlw
+    where: str = ""  # the machine's identity; target names depend on the project
 
 
-def ask_survey(host: Host, *, sizes: bool) -> Survey:
-    """Ask page by page. A machine whose pages do not go on in order is not believed."""
-    first = _page(host, "", sizes)
-    runs = list(_runs(host, first, ""))
+def fetch_survey(host: Host, *, sizes: bool) -> Survey:
+    """Fetch the survey page by page. Raises MalformedReply if pages arrive out of order."""
+    first = _fetch_page(host, "", sizes)
+    runs = list(_parse_runs(host, first, ""))
     page = first
-    while page.given("more"):
-        if not runs or len(runs) > _MOST:
+    while page.has_value("more"):
+        if not runs or len(runs) > _MAX_RUNS:
             raise MalformedReply(host.identity, "the list of runs is too long")
-        page = _page(host, runs[-1].id, sizes)
-        runs += _runs(host, page, runs[-1].id)
+        page = _fetch_page(host, runs[-1].id, sizes)
+        runs += _parse_runs(host, page, runs[-1].id)
     return Survey(
-        now=_time(first.number("now")),
+        now=_valid_time(first.number("now")),
         runs=tuple(runs),
-        clients=tuple(_clients(host, first)),
-        shared=tuple(_folders(host, first, "shared")),
-        homes=tuple(_folders(host, first, "homes")),
-        replaceable=_count(first.whole("replaceable")),
+        clients=tuple(_parse_clients(host, first)),
+        shared=tuple(_parse_folders(host, first, "shared")),
+        homes=tuple(_parse_folders(host, first, "homes")),
+        replaceable=_valid_count(first.integer("replaceable")),
         other=tuple(first.texts("other")),
         where=host.identity,
     )
 
 
-def _page(host: Host, after: str, sizes: bool) -> Reply:
+def _fetch_page(host: Host, after: str, sizes: bool) -> Reply:
     request = {"do": "survey", "after": after, "sizes": sizes}
-    reply = Reply(host.identity, host.ask(request, patience=_PATIENCE))
+    reply = Reply(host.identity, host.ask(request, timeout=_TIMEOUT))
     return reply.require_ok(f"{host.identity} cannot list its runs")
 
 
-def _runs(host: Host, page: Reply, last: str) -> Iterator[TargetRun]:
-    for told in _objects(host, page, "runs"):
-        raw = part_of(_RawRun, told, _LONGEST)
+def _parse_runs(host: Host, page: Reply, last: str) -> Iterator[TargetRun]:
+    for entry in _entries(host, page, "runs"):
+        raw = parse_dataclass(_RawRun, entry, _MAX_NAME)
         name = raw.id or ""
-        if name <= last or len(name) > _LONGEST - 1:
+        if len(name) > _MAX_NAME - 1:
+            raise MalformedReply(host.identity, "a run ID is too long")
+        if name <= last:
             raise MalformedReply(host.identity, "the list of runs is not sorted")
         last = name
-        fetched = told.get("fetched")
+        fetched = entry.get("fetched")
         yield TargetRun(
             id=name,
             client=raw.client if raw.client and CLIENT.fullmatch(raw.client) else None,
             project=printable(raw.project or ""),
             project_id=printable(raw.project_id or ""),
-            created=_time(raw.created),
-            changed=_time(raw.changed),
-            bytes=_count(raw.bytes),
+            created=_valid_time(raw.created),
+            changed=_valid_time(raw.changed),
+            bytes=_valid_count(raw.bytes),
             claimed=raw.claimed is True,
             ended=raw.ended is True,
-            going=raw.going is True,
+            is_supervised=raw.going is True,
             empty=raw.empty is True,
-            fetched=tuple(one for one in fetched if isinstance(one, str)) if isinstance(fetched, list) else (),
+            fetched=tuple(client_id for client_id in fetched if isinstance(client_id, str))
+            if isinstance(fetched, list)
+            else (),
         )
 
 
@@ -143,35 +147,35 @@ class _RawEntry:
     bytes: int | None = None
 
 
-def _clients(host: Host, page: Reply) -> Iterator[TargetClient]:
-    for told in _objects(host, page, "clients"):
-        raw = part_of(_RawEntry, told, _LONGEST)
+def _parse_clients(host: Host, page: Reply) -> Iterator[TargetClient]:
+    for entry in _entries(host, page, "clients"):
+        raw = parse_dataclass(_RawEntry, entry, _MAX_NAME)
         if raw.id and CLIENT.fullmatch(raw.id):
-            yield TargetClient(raw.id, printable(raw.name or "") or raw.id[:8], _time(raw.seen))
+            yield TargetClient(raw.id, printable(raw.name or "") or raw.id[:8], _valid_time(raw.seen))
 
 
-def _folders(host: Host, page: Reply, kind: str) -> Iterator[TargetFolder]:
-    for told in _objects(host, page, kind):
-        raw = part_of(_RawEntry, told, 4096)
+def _parse_folders(host: Host, page: Reply, kind: str) -> Iterator[TargetFolder]:
+    for entry in _entries(host, page, kind):
+        raw = parse_dataclass(_RawEntry, entry, 4096)
         if raw.name:
-            yield TargetFolder(raw.name, _count(raw.bytes), _time(raw.changed))
+            yield TargetFolder(raw.name, _valid_count(raw.bytes), _valid_time(raw.changed))
 
 
-def _objects(host: Host, page: Reply, name: str) -> Iterator[Mapping[str, Any]]:
-    for told in page.items(name):
-        if not isinstance(told, Mapping):
+def _entries(host: Host, page: Reply, name: str) -> Iterator[Mapping[str, Any]]:
+    for entry in page.items(name):
+        if not isinstance(entry, Mapping):
             raise MalformedReply(host.identity, f"an entry of {name} is not an object")
-        yield told
+        yield entry
 
 
 def is_run_id(name: str) -> bool:
-    """Whether a name from another machine can be the name of a folder here."""
-    return bool(name) and len(name) < _LONGEST and name[0] not in ".-" and _LETTERS.issuperset(name)
+    """Return whether a name from a remote machine is safe to use as a local folder name."""
+    return bool(name) and len(name) < _MAX_NAME and name[0] not in ".-" and _ID_CHARACTERS.issuperset(name)
 
 
-def _time(value: float | None) -> float:
-    return value if value is not None and 0 <= value < _LATEST else 0.0
+def _valid_time(value: float | None) -> float:
+    return value if value is not None and 0 <= value < _MAX_TIME else 0.0
 
 
-def _count(value: int | None) -> int:
-    return value if value is not None and 0 <= value < LARGEST else 0
+def _valid_count(value: int | None) -> int:
+    return value if value is not None and 0 <= value < MAX_NUMBER else 0

@@ -1,4 +1,4 @@
-"""Code to another machine: the manifest as a difference to one that is there, then the missing blobs in one stream."""
+"""Upload code to a remote machine: a diff against a manifest on the target, then the missing blobs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any, Protocol
 
 from ..errors import HostError, SnapshotError
 from ..remote.shared.frames import CHUNK
-from ..remote.shared.untrusted import parse_json
-from .channel import ANSWER, Channel
+from ..remote.shared.untrusted_json import parse_json
+from .channel import ANSWER_TIMEOUT, Channel
 from .replies import Reply, printable
 
 Progress = Callable[[int, int], None]
-_REMEMBERED = 8  # snapshots that the target got last: one of them is the base of the next difference
-_FAST = 24 * 1024 * 1024  # bytes a second from which on packing takes longer than sending
-_SAMPLE = 64 * 1024
-_SMALLEST, _FIRST = 32 * 1024, 256 * 1024  # bytes of a frame
-_FINISHING = 600.0  # the target may have gigabytes to put on disk
+_MAX_REMEMBERED = 8  # Maximum recent snapshots of a target to consider as the base of the next diff
+_FAST_RATE = 24 * 1024 * 1024  # bytes per second; above this rate, compressing takes longer than sending
+_SAMPLE_SIZE = 64 * 1024
+_MIN_FRAME, _FIRST_FRAME = 32 * 1024, 256 * 1024  # in bytes
+_FINISH_TIMEOUT = 600.0  # seconds; the target may have to write gigabytes to disk
 
 
 class Store(Protocol):
-    """Where a list of files is, and their contents."""
+    """A store of file lists and file contents."""
 
     def snapshot(self, digest: str) -> str: ...
 
@@ -33,26 +33,29 @@ class Store(Protocol):
 
 
 class Upload:
-    """One snapshot from ``store`` through ``channel``. ``memory``: a file that lists what went there before."""
+    """Upload of a snapshot from ``store`` through ``channel``.
 
-    def __init__(self, channel: Channel, store: Store, memory: Path | None, progress: Progress | None) -> None:
+    ``sent_list`` is a file that lists earlier uploads.
+    """
+
+    def __init__(self, channel: Channel, store: Store, sent_list: Path | None, progress: Progress | None) -> None:
         self._channel = channel
         self._store = store
-        self._memory = memory
+        self._sent_list = sent_list
         self._progress = progress or (lambda done, total: None)
-        self._sent, self._spent = 0, 0.0
-        self._frame = _FIRST
+        self._sent_bytes, self._send_seconds = 0, 0.0
+        self._frame_size = _FIRST_FRAME
 
     def send(self, digest: str) -> None:
         text, manifest = self._read(digest)
-        base = self._base(manifest)
-        plan = self._ask(digest, base, _difference(base[1], manifest) if base else text)
+        base = self._choose_base(manifest)
+        plan = self._send_manifest(digest, base, _diff_manifests(base[1], manifest) if base else text)
         if plan.get("ok") and plan.get("base") is False:
-            plan = self._ask(digest, None, text)
+            plan = self._send_manifest(digest, None, text)
         if not plan.get("ok") or not plan.get("more"):
             raise HostError(f"cannot upload the code: {printable(str(plan.get('problem')))}")
-        self._pour(*_checked(plan, _blobs(manifest)))
-        self._remember(digest)
+        self._send_blobs(*_check_plan(plan, _unique_blobs(manifest)))
+        self._record_sent(digest)
 
     def _read(self, digest: str) -> tuple[bytes, dict[str, Any]]:
         try:
@@ -65,101 +68,104 @@ class Upload:
 
     # -- the manifest ------------------------------------------------------------------------------
 
-    def _ask(self, digest: str, base: tuple[str, dict[str, Any]] | None, text: bytes) -> dict[str, Any]:
+    def _send_manifest(self, digest: str, base: tuple[str, dict[str, Any]] | None, text: bytes) -> dict[str, Any]:
         request = {"do": "code", "digest": digest, "base": base[0] if base else None}
-        self._channel.send({**request, "parcel": self._memory is None})
-        packed = zlib.compress(text, 6 if len(text) < CHUNK else 1)
-        for start in range(0, len(packed), CHUNK):
-            self._channel.send({"more": True}, packed[start : start + CHUNK])
+        self._channel.send({**request, "parcel": self._sent_list is None})
+        compressed = zlib.compress(text, 6 if len(text) < CHUNK else 1)
+        for start in range(0, len(compressed), CHUNK):
+            self._channel.send({"more": True}, compressed[start : start + CHUNK])
         self._channel.send({})
-        return next(self._channel.stream(2 * ANSWER, 0))[0]
+        return next(self._channel.stream(2 * ANSWER_TIMEOUT, 0))[0]
 
-    def _base(self, manifest: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Of the last ones that went there, the one most like this one."""
-        wanted = {entry[0]: entry[1] for entry in manifest["files"]}
+    def _choose_base(self, manifest: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """Return digest and manifest of a recently sent snapshot that shares many files with this one, or None.
+
+        The search ends at the first snapshot that contains more than half of the files.
+        """
+        contents = {entry[0]: entry[1] for entry in manifest["files"]}
         best: tuple[int, str, dict[str, Any]] | None = None
-        for digest in self._remembered():
+        for digest in self._read_sent_list():
             try:
                 other = self._read(digest)[1]
             except SnapshotError:
                 continue
-            alike = sum(wanted.get(entry[0]) == entry[1] for entry in other["files"])
-            if alike and (best is None or alike > best[0]):
-                best = alike, digest, other
-            if best and 2 * best[0] > len(wanted):
+            common = sum(contents.get(entry[0]) == entry[1] for entry in other["files"])
+            if common and (best is None or common > best[0]):
+                best = common, digest, other
+            if best and 2 * best[0] > len(contents):
                 break
         return best[1:] if best else None
 
-    def _remembered(self) -> list[str]:
+    def _read_sent_list(self) -> list[str]:
         try:
-            words = self._memory.read_text().split() if self._memory else []
+            digests = self._sent_list.read_text().split() if self._sent_list else []
         except OSError:
             return []
-        return [word for word in words if len(word) == 64 and word.isalnum()][:_REMEMBERED]
+        return [digest for digest in digests if len(digest) == 64 and digest.isalnum()][:_MAX_REMEMBERED]
 
-    def _remember(self, digest: str) -> None:
-        if self._memory is None:
+    def _record_sent(self, digest: str) -> None:
+        if self._sent_list is None:
             return
-        known = [digest, *(one for one in self._remembered() if one != digest)][:_REMEMBERED]
-        part = self._memory.with_name(f".{self._memory.name}-{os.urandom(4).hex()}")
+        digests = [digest, *(other for other in self._read_sent_list() if other != digest)][:_MAX_REMEMBERED]
+        part = self._sent_list.with_name(f".{self._sent_list.name}-{os.urandom(4).hex()}")
         try:
-            part.write_text("\n".join(known))
-            part.replace(self._memory)
+            part.write_text("\n".join(digests))
+            part.replace(self._sent_list)
         except OSError:
-            return  # next time the whole list travels
+            return  # the next upload sends the full manifest
 
     # -- the blobs ---------------------------------------------------------------------------------
 
-    def _pour(self, missing: Sequence[tuple[str, int]], have: dict[int, int]) -> None:
+    def _send_blobs(self, missing: Sequence[tuple[str, int]], have: dict[int, int]) -> None:
         total = sum(size for _, size in missing)
         done = sum(have.values())
         self._progress(done, total)
-        for data in self._joined(self._contents(missing, have)):
+        for data in self._batch(self._read_blobs(missing, have)):
             self._send(data)
             done += len(data)
             self._progress(done, total)
-            if self._channel.pipe.ready(0):
-                break  # it complains: nothing else comes before the end
+            if self._channel.pipe.is_ready(0):
+                break  # before the end, the target sends only errors
         self._channel.send({})
-        for answer, _ in self._channel.stream(_FINISHING, 0):
+        for answer, _ in self._channel.stream(_FINISH_TIMEOUT, 0):
             if not answer.get("more") and not answer.get("ok"):
                 Reply("the target", answer).require_ok("cannot store the code on the target")
 
     def _send(self, data: bytes) -> None:
-        begun = time.monotonic()
-        slow = not self._spent or self._sent / self._spent < _FAST
-        sample = zlib.compress(data[:_SAMPLE], 1) if slow else b""
-        packed = zlib.compress(data, 1) if slow and len(sample) < 0.9 * min(len(data), _SAMPLE) else data
-        shrunk = len(packed) < len(data)
-        self._channel.send({"more": True, "packed": shrunk}, packed if shrunk else data)
-        if self._sent or len(data) >= _SAMPLE:  # the first bytes only fill buffers on the way
-            self._spent += max(time.monotonic() - begun, 1e-6)
-        self._sent += len(packed if shrunk else data)
-        if self._spent:
-            # About half a second each: on a slow line progress is seen, and a cut costs little.
-            self._frame = max(_SMALLEST, min(CHUNK, int(len(data) / max(time.monotonic() - begun, 1e-6) / 2)))
+        started = time.monotonic()
+        slow = not self._send_seconds or self._sent_bytes / self._send_seconds < _FAST_RATE
+        sample = zlib.compress(data[:_SAMPLE_SIZE], 1) if slow else b""
+        compressed = zlib.compress(data, 1) if slow and len(sample) < 0.9 * min(len(data), _SAMPLE_SIZE) else data
+        is_smaller = len(compressed) < len(data)
+        self._channel.send({"more": True, "packed": is_smaller}, compressed if is_smaller else data)
+        if self._sent_bytes or len(data) >= _SAMPLE_SIZE:  # the first bytes only fill network buffers
+            self._send_seconds += max(time.monotonic() - started, 1e-6)
+        self._sent_bytes += len(compressed if is_smaller else data)
+        if self._send_seconds:
+            # On slow connections, frames of about 0.5 s show progress and limit what interruptions lose.
+            self._frame_size = max(_MIN_FRAME, min(CHUNK, int(len(data) / max(time.monotonic() - started, 1e-6) / 2)))
 
-    def _joined(self, parts: Iterator[bytes]) -> Iterator[bytes]:
-        """Many small files in one frame."""
-        waiting: list[bytes] = []
+    def _batch(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+        """Combine many small files into one frame."""
+        pending: list[bytes] = []
         size = 0
         for part in parts:
-            if waiting and size + len(part) > self._frame:
-                yield b"".join(waiting)
-                waiting, size = [], 0
-            waiting.append(part)
+            if pending and size + len(part) > self._frame_size:
+                yield b"".join(pending)
+                pending, size = [], 0
+            pending.append(part)
             size += len(part)
-        if waiting:
-            yield b"".join(waiting)
+        if pending:
+            yield b"".join(pending)
 
-    def _contents(self, missing: Sequence[tuple[str, int]], have: dict[int, int]) -> Iterator[bytes]:
+    def _read_blobs(self, missing: Sequence[tuple[str, int]], have: dict[int, int]) -> Iterator[bytes]:
         for index, (sha256, size) in enumerate(missing):
             left = size - have.get(index, 0)
             try:
                 with open(self._store.blob(sha256), "rb", buffering=0) as file:
                     file.seek(size - left)
                     while left:
-                        data = file.read(min(left, self._frame))
+                        data = file.read(min(left, self._frame_size))
                         if not data:
                             raise SnapshotError("a stored file was truncated during the upload", "submit again")
                         left -= len(data)
@@ -168,24 +174,24 @@ class Upload:
                 raise SnapshotError(f"cannot read a stored file: {error.strerror}", "submit again") from error
 
 
-def _blobs(manifest: dict[str, Any]) -> list[tuple[str, int]]:
-    """Each content once, in the order that both ends count by."""
-    found: dict[str, int] = {}
+def _unique_blobs(manifest: dict[str, Any]) -> list[tuple[str, int]]:
+    """Return each blob once, in the order that both sides use to number them."""
+    sizes: dict[str, int] = {}
     for _, sha256, size, _ in manifest["files"]:
-        found.setdefault(sha256, size)
-    return list(found.items())
+        sizes.setdefault(sha256, size)
+    return list(sizes.items())
 
 
-def _checked(plan: dict[str, Any], blobs: list[tuple[str, int]]) -> tuple[list[tuple[str, int]], dict[int, int]]:
-    """What the target lacks, and how much of each it has; it may say anything."""
+def _check_plan(plan: dict[str, Any], blobs: list[tuple[str, int]]) -> tuple[list[tuple[str, int]], dict[int, int]]:
+    """Return missing blobs, and how many bytes of each the target has. The plan is untrusted."""
     try:
         missing: list[tuple[str, int]] = []
-        place = 0
+        position = 0
         for first, count in plan["missing"]:
-            if not place <= first < first + count <= len(blobs):
+            if not position <= first < first + count <= len(blobs):
                 raise ValueError
             missing += blobs[first : first + count]
-            place = first + count
+            position = first + count
         have = {int(index): int(done) for index, done in plan["have"]}
         if any(index < 0 or not 0 <= done <= missing[index][1] for index, done in have.items()):
             raise ValueError
@@ -194,8 +200,8 @@ def _checked(plan: dict[str, Any], blobs: list[tuple[str, int]]) -> tuple[list[t
     return missing, have
 
 
-def _difference(base: dict[str, Any], manifest: dict[str, Any]) -> bytes:
-    """What makes ``manifest`` out of ``base``."""
+def _diff_manifests(base: dict[str, Any], manifest: dict[str, Any]) -> bytes:
+    """Return the change that turns ``base`` into ``manifest``."""
     before = {entry[0]: entry for entry in base["files"]}
     now = {entry[0]: entry for entry in manifest["files"]}
     change = {

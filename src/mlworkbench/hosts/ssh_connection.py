@@ -1,6 +1,6 @@
-"""The kept connection: one ssh master per target, shared by all commands, ended ten minutes after the last.
+"""Shared SSH connections: all mlw commands use one ssh master per target, which exits after ten idle minutes.
 
-Windows' ssh cannot share a connection: there every channel is a connection of its own (written, untested).
+OpenSSH for Windows cannot share connections. There, each channel opens a separate connection (untested).
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from typing import TYPE_CHECKING
 from ..attachments import Attachment
 from ..errors import HostError, Unreachable
 from ..remote.shared.failpoint import failpoint
-from ..remote.shared.untrusted import parse_json
-from .openssh import MULTIPLEXES, command, environment, explain, write_config
-from .slots import locked
+from ..remote.shared.untrusted_json import parse_json
+from .channel_slots import acquire_lock
+from .openssh import SUPPORTS_MULTIPLEXING, command, environment, explain_ssh_error, write_config
 
 if TYPE_CHECKING:
     from .askpass import Askpass
 
-OPENING = 60.0  # seconds: ssh's own limits are shorter, but a jump host or a slow prompt may add to them
-_LONGEST = 104 - 18  # of a socket's path, less what ssh appends while it makes one
+OPEN_TIMEOUT = 60.0  # seconds; more than ssh's own limits, because a jump host or a slow prompt takes extra time
+_MAX_SOCKET_PATH = 104 - 18  # system limit, minus the suffix that ssh appends while it creates the socket
 
 
-class Master:
-    """The connection to one target. ``socket`` is where its channels are opened."""
+class SshConnection:
+    """The shared connection to one target. Channels are opened through ``socket``."""
 
     def __init__(self, attachment: Attachment) -> None:
         self.attachment = attachment
         text = write_config(attachment).read_bytes()
         name = hashlib.sha256(os.fsencode(attachment.folder) + b"\0" + text).hexdigest()[:16]
-        self.place = runtime_folder() / name
-        self.socket = self.place if MULTIPLEXES else None
+        self.path = runtime_folder() / name
+        self.socket = self.path if SUPPORTS_MULTIPLEXING else None
 
     def is_open(self) -> bool:
-        """Whether a master listens; one that was killed leaves a socket where nobody does."""
+        """Return whether a master is listening. A killed master leaves a socket with no listener."""
         if self.socket is None:
             return False
         with socket.socket(socket.AF_UNIX) as probe:
@@ -53,84 +53,89 @@ class Master:
         return True
 
     def open(self, askpass: Askpass | None = None, options: Sequence[str] = ()) -> bool:
-        """Make sure that there is one; False if there was. Two commands never open two."""
+        """Open the connection unless it is already open. Return whether this call opened it.
+
+        A lock prevents two commands from opening it at the same time.
+        """
         if self.socket is None or self.is_open():
             return False
-        asked = time.time()
-        lock = locked(self.place.with_suffix(".lock"), 2 * OPENING, self._tired)
+        requested = time.time()
+        lock = acquire_lock(self.path.with_suffix(".lock"), 2 * OPEN_TIMEOUT, self._lock_timeout)
         try:
             if self.is_open():
                 return False
-            _share_failure(lock, asked)
+            _raise_recent_failure(lock, requested)
             try:
                 self._start(askpass, options)
             except Unreachable as error:
-                _note_failure(lock, error)
+                _record_failure(lock, error)
                 raise
             failpoint("connected")
             return True
         finally:
             os.close(lock)
 
-    def drop(self) -> None:
-        """No new channels through this one; those that are open go on until they end."""
-        self._tell("stop")
+    def retire(self) -> None:
+        """Accept no new channels. Open channels continue until they end."""
+        self._control("stop")
         if self.socket is not None:
-            self.socket.unlink(missing_ok=True)  # it may be too far gone to do so itself
+            self.socket.unlink(missing_ok=True)  # a stuck master does not remove its socket
 
     def close(self) -> None:
-        """The connection ends, with all its channels."""
+        """Close the connection and all its channels."""
         if self.is_open():
-            self._tell("exit")
+            self._control("exit")
 
-    def run(self, askpass: Askpass | None, options: Sequence[str], *words: str) -> tuple[int, str]:
-        """One ssh of its own, not through the master; its exit code and what it said."""
-        return self._run(command(self.attachment, options, *words), askpass)
+    def run(self, askpass: Askpass | None, options: Sequence[str], *arguments: str) -> tuple[int, str]:
+        """Run a separate ssh process that does not use the master. Return its exit status and stderr."""
+        return self._run(command(self.attachment, options, *arguments), askpass)
 
     def _start(self, askpass: Askpass | None, options: Sequence[str]) -> None:
         assert self.socket is not None
         self.socket.unlink(missing_ok=True)
         mode = [] if askpass is None else ["BatchMode=no"]
-        words = command(self.attachment, [*mode, *options, "-M", "-N", "-f"], socket=self.socket)
-        code, said = self._run(words, askpass)
-        if code:
-            if "exchange_identification" in said or "banner" in said:  # what came instead is told by -v only
-                said = self._run([words[0], "-v", "-o", "LogLevel=DEBUG1", *words[1:]], None)[1]
-            raise explain(self.attachment, said)
+        ssh_command = command(self.attachment, [*mode, *options, "-M", "-N", "-f"], socket=self.socket)
+        exit_status, output = self._run(ssh_command, askpass)
+        if exit_status:
+            if "exchange_identification" in output or "banner" in output:  # only -v prints what the server sent
+                output = self._run([ssh_command[0], "-v", "-o", "LogLevel=DEBUG1", *ssh_command[1:]], None)[1]
+            raise explain_ssh_error(self.attachment, output)
 
-    def _run(self, words: Sequence[str], askpass: Askpass | None) -> tuple[int, str]:
-        import tempfile  # noqa: PLC0415 - slow to import, and a kept connection does without
+    def _run(self, ssh_command: Sequence[str], askpass: Askpass | None) -> tuple[int, str]:
+        import tempfile  # noqa: PLC0415 - slow to import, and not needed for an open connection
 
-        # Not a pipe: older versions keep it open in the background, and we would wait for its end.
-        with tempfile.TemporaryFile() as said:
+        # Use a file: older ssh versions keep stderr open in the background, so reading a pipe would block.
+        with tempfile.TemporaryFile() as stderr:
             try:
                 process = subprocess.Popen(
-                    words,
+                    ssh_command,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    stderr=said,
+                    stderr=stderr,
                     env=environment(askpass.environment() if askpass else None),
-                    cwd="/" if MULTIPLEXES else None,  # it stays for minutes, and must not hold on to a project's disk
-                    start_new_session=True,  # no terminal to ask at, and Ctrl-C is not for it
+                    cwd="/"
+                    if SUPPORTS_MULTIPLEXING
+                    else None,  # ssh keeps running and must not block unmounting a project's disk
+                    start_new_session=True,  # no terminal, so no prompts and no Ctrl-C
                 )
-                code = process.wait(OPENING)
+                exit_status = process.wait(OPEN_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
                 raise Unreachable(
-                    f"{self.attachment.identity} did not accept the login within {OPENING:.0f} s"
+                    f"{self.attachment.identity} did not accept the login within {OPEN_TIMEOUT:.0f} s"
                 ) from None
             except OSError as error:
-                raise HostError(f"cannot start {words[0]}: {error.strerror}") from error
-            said.seek(0)
-            return code, said.read(256 * 1024).decode(errors="replace")
+                raise HostError(f"cannot start {ssh_command[0]}: {error.strerror}") from error
+            stderr.seek(0)
+            return exit_status, stderr.read(256 * 1024).decode(errors="replace")
 
-    def _tell(self, what: str) -> None:
+    def _control(self, action: str) -> None:
         if self.socket is None:
             return
         try:
             subprocess.run(
-                command(self.attachment, [f"-O{what}"], socket=self.socket),
+                command(self.attachment, [f"-O{action}"], socket=self.socket),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 env=environment(),
@@ -138,61 +143,62 @@ class Master:
                 check=False,
             )
         except (subprocess.TimeoutExpired, OSError):
-            pass  # it does not listen any more
+            pass  # the master no longer listens
 
-    def _tired(self) -> HostError:
+    def _lock_timeout(self) -> HostError:
         return HostError(f"timed out while another command was connecting to {self.attachment.identity}")
 
 
-def _note_failure(lock: int, error: Unreachable) -> None:
-    """For those who wait for the lock: each would else find out by itself, one after the other."""
-    words = json.dumps({"time": time.time(), "message": error.message, "hint": error.hint})
+def _record_failure(lock: int, error: Unreachable) -> None:
+    """Record a failure for commands that are waiting for the lock, so that they need not try again."""
+    record = json.dumps({"time": time.time(), "message": error.message, "hint": error.hint})
     os.ftruncate(lock, 0)
-    os.pwrite(lock, words.encode(), 0)
+    os.pwrite(lock, record.encode(), 0)
 
 
-def _share_failure(lock: int, asked: float) -> None:
-    """Another command has tried since we asked, in vain."""
+def _raise_recent_failure(lock: int, requested: float) -> None:
+    """Raise the failure that another command recorded while this one was waiting for the lock, if any."""
     try:
-        noted = parse_json(os.pread(lock, 65536, 0))
-        fresh = asked <= float(noted["time"]) <= time.time()
+        record = parse_json(os.pread(lock, 65536, 0))
+        is_recent = requested <= float(record["time"]) <= time.time()
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if fresh:
-        raise Unreachable(str(noted["message"]), noted["hint"])
+    if is_recent:
+        raise Unreachable(str(record["message"]), record["hint"])
 
 
 def runtime_folder() -> Path:
-    """Where sockets and locks are: private, and with a short name."""
-    return _runtime(make=True)
+    """Return the private folder for sockets and locks, which has a short path."""
+    return _choose_folder(create=True)
 
 
-def usable_folder() -> Path:
-    """Where they are, or would be; nothing is made."""
-    return _runtime(make=False)
+def find_runtime_folder() -> Path:
+    """Return the folder for sockets and locks without creating it."""
+    return _choose_folder(create=False)
 
 
-def _runtime(make: bool) -> Path:
-    given = os.environ.get("XDG_RUNTIME_DIR")
-    places = [Path(given) / "mlw"] if given else []
-    places.append(Path("/tmp") / f"mlw-{os.getuid()}" if MULTIPLEXES else _windows_folder())
-    for place in places:
-        if len(str(place)) + 17 > _LONGEST and MULTIPLEXES:
+def _choose_folder(create: bool) -> Path:
+    runtime_dir = os.environ.get("XDG_RUNTIME_DIR")
+    candidates = [Path(runtime_dir) / "mlw"] if runtime_dir else []
+    candidates.append(Path("/tmp") / f"mlw-{os.getuid()}" if SUPPORTS_MULTIPLEXING else _windows_folder())
+    for folder in candidates:
+        if len(str(folder)) + 17 > _MAX_SOCKET_PATH and SUPPORTS_MULTIPLEXING:
             continue
         try:
-            if make:
-                place.mkdir(mode=0o700, exist_ok=True)
-            elif not os.path.lexists(place):
-                if os.access(place.parent, os.W_OK | os.X_OK):
-                    return place
+            if create:
+                folder.mkdir(mode=0o700, exist_ok=True)
+            elif not os.path.lexists(folder):
+                if os.access(folder.parent, os.W_OK | os.X_OK):
+                    return folder
                 continue
-            if not MULTIPLEXES or _is_private(place):
-                return place
+            if not SUPPORTS_MULTIPLEXING or _is_private(folder):
+                return folder
         except OSError:
             continue
     raise HostError(
-        f"{places[-1]} cannot be used for connections: it is not private to this user",
-        f"remove it, or set XDG_RUNTIME_DIR to a private folder whose path is shorter than {_LONGEST - 21} characters",
+        f"{candidates[-1]} cannot be used for connections: it is not private to this user",
+        "remove it, or set XDG_RUNTIME_DIR to a private folder whose path is shorter than"
+        f" {_MAX_SOCKET_PATH - 21} characters",
     )
 
 
@@ -202,6 +208,6 @@ def _windows_folder() -> Path:
     return Path(tempfile.gettempdir()) / "mlw"
 
 
-def _is_private(place: Path) -> bool:
-    found = place.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
+def _is_private(folder: Path) -> bool:
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077

@@ -1,4 +1,4 @@
-"""A machine that this user never attached. Runs that came from it are at home; everything else is refused."""
+"""Host for a machine that this user has not attached. Fetched runs are available; requests are refused."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..remote.shared.layout import Root
 from .host import News, Progress
 
 if TYPE_CHECKING:
-    from .facts import Facts
-    from .parcel import Package
+    from .host_facts import Facts
+    from .package_upload import Package
 
 
-NOT_ATTACHED = "not-attached"  # code of every such refusal: see targets.remote.not_attached
+NOT_ATTACHED = "not-attached"  # error code for every request; see targets.open_remote.not_attached
 
 
-class Stranger:
-    """Refuses with the same words whatever is asked."""
+class UnattachedHost:
+    """A host that refuses every request with the same error."""
 
-    identity = "stranger"
-    distant = True
+    identity = "unattached"
+    is_remote = True
     attachment = None
 
     def __init__(self, refusal: HostError) -> None:
@@ -31,7 +31,7 @@ class Stranger:
     def root(self) -> Root:
         self._refuse()
 
-    def call(self, verb: str, run_id: str, words: Sequence[str], message: Mapping[str, Any]) -> dict[str, Any]:
+    def call(self, verb: str, run_id: str, arguments: Sequence[str], message: Mapping[str, Any]) -> dict[str, Any]:
         self._refuse()
 
     def send_code(self, digest: str, store: Root, progress: Progress | None = None) -> None:
@@ -52,17 +52,17 @@ class Stranger:
     def facts(self) -> Facts:
         self._refuse()
 
-    def ask(self, request: Mapping[str, Any], body: bytes = b"", patience: float = 60.0) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, Any], body: bytes = b"", timeout: float = 60.0) -> dict[str, Any]:
         self._refuse()
 
     def inrun(self) -> str:
         self._refuse()
 
     def warm_up(self) -> None:
-        """There is nobody to connect to."""
+        """Do nothing: there is no machine to connect to."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there are no connections."""
 
     def _refuse(self) -> NoReturn:
         raise self.refusal

@@ -1,1 +1,1 @@
-"""What will not work on the target, found before anything is sent there: in the dependencies and in the script."""
+"""Find problems in dependencies and scripts before a run is submitted to a target."""

@@ -1,4 +1,4 @@
-"""One finding, and all that a rule may look at."""
+"""A preflight finding, and the context that rules check."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..environments.dependencies import Dependencies, Line, Option, PipLine
-from ..environments.known import fact
+from ..environments.facts_access import fact
 from ..model import Compute, Problem
 from ..targets.types import type_of
-from .tables import RETIRED, WATCHED
+from .rule_data import RETIRED, WATCHED
 
 if TYPE_CHECKING:
-    from ..environments.known import Known
+    from ..environments.facts_access import FactSource
 
 ERROR, WARNING = "error", "warning"
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What to write instead of what stands on a line of a file; None: the entry goes."""
+    """Replacement of text in a line of a file. If ``new`` is None, the entry is removed."""
 
     file: str
     line: int
@@ -31,7 +31,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that will not work on the target: where it stands, why, and what to write instead."""
+    """A problem that a run would have on the target, with its location in a file, a message, and a fix."""
 
     rule: str
     severity: str
@@ -50,29 +50,29 @@ class Finding:
 
 @dataclass(frozen=True)
 class Script:
-    """The file that will be run."""
+    """The script that the run executes."""
 
     file: str
     text: str
 
 
 @dataclass(frozen=True)
-class Case:
-    """A run that is about to be: nothing else is asked."""
+class CheckContext:
+    """The planned run, which is the input for all rules."""
 
     compute: Compute
-    dependencies: Dependencies | None = None  # None: the environment is not ours to make
-    facts: Known | None = None  # None: nobody has looked at the machine
+    dependencies: Dependencies | None = None  # None: mlw does not create the environment
+    facts: FactSource | None = None  # None: unknown
     script: Script | None = None
-    image_at: Line | None = None  # where the image stands
+    image_line: Line | None = None  # line that names the image
 
     @property
     def contained(self) -> bool:
         return type_of(self.compute).contained
 
     @property
-    def gpu(self) -> bool:
-        """Whether the script will see GPUs: a container if it was told to, other runs if the machine has some."""
+    def has_gpu(self) -> bool:
+        """Whether the script can use GPUs. A container needs ``nvidia_docker``; other runs need a driver."""
         return self.compute.nvidia_docker if self.contained else self.driver is not None
 
     @property
@@ -81,39 +81,39 @@ class Case:
         return driver if re.match(r"\d+\.\d+", driver or "") else None
 
     @property
-    def linux(self) -> bool:
-        """Containers are Linux; so are machines elsewhere until somebody has looked."""
+    def is_linux(self) -> bool:
+        """Whether the run is on Linux, which is assumed for containers and unknown machines."""
         return self.contained or fact(self.facts, "os", "system") in (None, "Linux", "linux")
 
     @property
     def machine(self) -> str:
-        """The processor: that of the engine if there is one, which may be a machine inside the machine."""
+        """The processor architecture. A container engine's virtual machine may have a different one."""
         engine = fact(self.facts, "docker", "arch") if self.contained else None
         arch = (engine or fact(self.facts, "os", "arch") or "x86_64").lower()
         return {"amd64": "x86_64", "arm64": "aarch64"}.get(arch, arch)
 
     @property
-    def musl(self) -> bool:
+    def is_musl(self) -> bool:
         if self.contained:
             return "alpine" in (self.compute.base_docker_image or "")
         return (fact(self.facts, "os", "libc") or "").startswith("musl")
 
     @cached_property
     def python(self) -> tuple[int, int] | None:
-        """The Python that the file pins, as far as it matters to wheels; None: any, or a range."""
-        found = re.fullmatch(
+        """The major and minor version of the pinned Python, or None if it is unpinned or a range."""
+        match = re.fullmatch(
             r"={0,3}\s*(\d+)\.(\d+)(?:\.[\d*]+)*", (self.dependencies and self.dependencies.python) or ""
         )
-        return (int(found[1]), int(found[2])) if found else None
+        return (int(match[1]), int(match[2])) if match else None
 
     @cached_property
     def pip(self) -> tuple[PipLine, ...]:
-        """Pip's packages, those left out that a marker keeps for other machines."""
+        """The pip packages whose markers apply to the target."""
         lines = self.dependencies.pip if self.dependencies else ()
         return tuple(line for line in lines if self._applies(line))
 
     def _applies(self, line: PipLine) -> bool:
-        if not line.marker or not self.linux or not _is_watched(line):
+        if not line.marker or not self.is_linux or not _is_watched(line):
             return True
         if self.python is None and "python" in re.sub(r"platform_python\w*", "", line.marker):
             return True
@@ -133,22 +133,27 @@ class Case:
         try:
             return Marker(line.marker).evaluate(machine)
         except InvalidMarker:
-            return True  # the reader's or the solver's complaint
+            return True  # reported by the parser or the resolver
 
 
 def _is_watched(line: PipLine) -> bool:
-    """Whether any rule has a say about an entry: markers of the many others need not be looked at."""
+    """Return whether any rule applies to an entry. Other entries' markers need not be evaluated."""
     if line.url or line.path or line.name in [row.name for row in RETIRED]:
         return True
     text = line.text.lower()
-    return any(word in text for word in WATCHED)
+    return any(part in text for part in WATCHED)
 
 
-def found(rule: str, severity: str, at: Line, message: str, hint: str, new: str | None | bool = False) -> Finding:
-    """A finding at an entry; ``new``: what to write instead, None: nothing, False: nobody can say."""
+def make_finding(
+    rule: str, severity: str, line: Line, message: str, hint: str, new: str | None | bool = False
+) -> Finding:
+    """Return a finding for an entry.
+
+    ``new`` is its replacement, None to remove it, or False if no fix is known.
+    """
     fix = None
-    in_toml = isinstance(at, Option) and at.file.endswith(".toml")  # there an option has another form
-    # A digest behind the package is that of the old one: whoever took care to write it must look up the new one.
-    if not isinstance(new, bool) and not in_toml and not (isinstance(at, PipLine) and at.hashes):
-        fix = Replacement(at.file, at.line, at.text, new)
-    return Finding(rule, severity, at.file, at.line, message, hint, fix)
+    in_toml = isinstance(line, Option) and line.file.endswith(".toml")  # options have a different syntax in TOML
+    # An entry with hashes gets no automatic fix, because its hashes belong to the old package.
+    if not isinstance(new, bool) and not in_toml and not (isinstance(line, PipLine) and line.hashes):
+        fix = Replacement(line.file, line.line, line.text, new)
+    return Finding(rule, severity, line.file, line.line, message, hint, fix)

@@ -1,12 +1,12 @@
-"""Names under which packages are imported, where these are not the names of the packages."""
+"""Import names of packages that differ from the package names."""
 
 from __future__ import annotations
 
 import re
 
-# Packages that bring the common modules of google.
+# Packages that install the shared google modules.
 _GOOGLE = ("google-cloud-storage", "google-cloud-bigquery", "google-cloud-aiplatform", "google-api-python-client")
-# Import → the packages that provide it, the one to propose first. Names as an index normalizes them.
+# Import name → packages that provide it, the suggested one first. Names are normalized.
 PROVIDERS: dict[str, tuple[str, ...]] = {
     "absl": ("absl-py",),
     "attr": ("attrs",),
@@ -106,8 +106,8 @@ _FLOW = (
     *("setuptools", "pkg_resources", "wrapt", "termcolor", "typing_extensions", "PIL", "scipy"),
 )
 _HUB = ("requests", "yaml", "tqdm", "packaging", "filelock", "fsspec", "huggingface_hub", "typing_extensions")
-# Package → what comes with it, for environments that were not solved yet: a mistake here leaves a warning out.
-BRINGS: dict[str, tuple[str, ...]] = {
+# Package → imports that its dependencies provide, for unresolved environments. Used only to suppress warnings.
+DEPENDENCY_IMPORTS: dict[str, tuple[str, ...]] = {
     "catboost": (*_PANDAS, *_PLOTS, "pandas", "matplotlib", "scipy", "plotly"),
     "datasets": (*_HUB, *_PANDAS, "pandas", "pyarrow", "dill", "multiprocess", "aiohttp", "xxhash"),
     "h5py": _NUMPY,
@@ -141,39 +141,39 @@ BRINGS: dict[str, tuple[str, ...]] = {
 }
 
 
-# Packages that several distributions share: one more word tells the distribution.
+# Namespace packages that several distributions share: the next part of the name identifies the distribution.
 _NAMESPACES = ("google.cloud", "google", "ruamel")
 
 
 def import_name(module: str) -> str | None:
-    """The part of a module that decides which package provides it; None if no package can be told.
+    """Return the part of a module name that identifies its package, or None if that is unknown.
 
-    That is the first word, with more words where many packages share it: ``google.cloud.storage``. Modules that begin
-    with an underscore belong to Python or to the module that imports them.
+    This is the first part, or more parts for namespace packages, such as ``google.cloud.storage``.
+    Modules that start with an underscore belong to Python or to the module that imports them.
     """
     if module.startswith("_"):
         return None
-    words = module.split(".")
+    parts = module.split(".")
     for namespace in _NAMESPACES:
         length = namespace.count(".") + 1
-        if words[:length] == namespace.split("."):
-            name = ".".join(words[: length + 1])
+        if parts[:length] == namespace.split("."):
+            name = ".".join(parts[: length + 1])
             return None if name in _NAMESPACES or name.endswith(".*") else re.sub(r"_v\d\w*\Z", "", name)
-    return words[0]
+    return parts[0]
 
 
 def is_provider(package: str, name: str) -> bool:
-    """Whether a package may be the one that is imported under a name. Both as they are written."""
+    """Return whether a package may provide an import. Neither name needs to be normalized."""
     package = re.sub(r"[-_.]+", "-", package).lower()
     if package in PROVIDERS.get(name, ()):
         return True
-    # Packages that nobody listed: their names have the name of the import in them, as acme-tools has acme.
-    words = package.split("-")
-    wanted = re.sub(r"[-_.]+", "-", name).lower()
-    own = {package, package.removeprefix("py"), package.removeprefix("python-"), package.removesuffix("-python")}
-    return wanted in own or set(wanted.split("-")) <= set(words)
+    # For unlisted packages, the package name contains the import name, as in acme-tools and acme.
+    parts = package.split("-")
+    import_part = re.sub(r"[-_.]+", "-", name).lower()
+    aliases = {package, package.removeprefix("py"), package.removeprefix("python-"), package.removesuffix("-python")}
+    return import_part in aliases or set(import_part.split("-")) <= set(parts)
 
 
-def proposal(name: str) -> str:
-    """The package to install for an import."""
+def suggest_package(name: str) -> str:
+    """Return the package to install for an import."""
     return PROVIDERS[name][0] if name in PROVIDERS else re.sub(r"[_.]", "-", name).lower()

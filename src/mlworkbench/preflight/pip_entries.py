@@ -1,6 +1,6 @@
-"""Entries of pip as rules need them: which versions they admit, and the same entry with another package.
+"""Versions that pip entries allow, and replacements for entries.
 
-Plain versions are compared here; ``packaging`` is asked about the rest. A submit waits for its import.
+Plain versions are compared without ``packaging``, because importing it would delay every submission.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _PLAIN = re.compile(r"\d+(?:\.\d+)*")
 _CLAUSE = re.compile(r"(==|!=|>=|<=|~=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?")
 
 
-def pinned(line: PipLine) -> str | None:
-    """The one version that an entry asks for, if it does."""
+def pinned_version(line: PipLine) -> str | None:
+    """Return the exact version of an entry, or None if it is not pinned."""
     text = line.specifier
     version = text.lstrip("=").strip() if text.startswith("==") and "," not in text else ""
     if line.wheel:
@@ -31,8 +31,8 @@ def pinned(line: PipLine) -> str | None:
         return None
 
 
-def before(first: str, second: str) -> bool:
-    """Whether a version is older than another."""
+def is_older(first: str, second: str) -> bool:
+    """Return whether the version ``first`` is older than ``second``."""
     if _PLAIN.fullmatch(first) and _PLAIN.fullmatch(second):
         return _release(first) < _release(second)
     from packaging.version import Version  # noqa: PLC0415 - few entries need it
@@ -41,11 +41,11 @@ def before(first: str, second: str) -> bool:
 
 
 def admits(line: PipLine, version: str) -> bool:
-    """Whether an entry would take that version."""
+    """Return whether an entry allows the given version."""
     clauses = [_CLAUSE.fullmatch(part.strip()) for part in line.specifier.split(",") if part.strip()]
-    plain = [one for one in clauses if one and (not one[3] or one[1] in ("==", "!="))]
+    plain = [clause for clause in clauses if clause and (not clause[3] or clause[1] in ("==", "!="))]
     if len(plain) == len(clauses) and _PLAIN.fullmatch(version):
-        return all(_holds(version, one[1], one[2], bool(one[3])) for one in plain)
+        return all(_satisfies(version, clause[1], clause[2], bool(clause[3])) for clause in plain)
     from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - few entries need it
 
     try:
@@ -54,35 +54,35 @@ def admits(line: PipLine, version: str) -> bool:
         return False
 
 
-def _holds(version: str, sign: str, other: str, any_below: bool) -> bool:
-    have, limit = _release(version), _release(other)
-    if any_below or sign == "~=":
+def _satisfies(version: str, operator: str, other: str, wildcard: bool) -> bool:
+    release, limit = _release(version), _release(other)
+    if wildcard or operator == "~=":
         parts = [int(part) for part in other.split(".")]
-        family = parts if any_below else parts[:-1]
-        inside = [*have, *[0] * len(family)][: len(family)] == family
-        return inside == (sign != "!=") and (sign != "~=" or have >= limit)
+        prefix = parts if wildcard else parts[:-1]
+        matches = [*release, *[0] * len(prefix)][: len(prefix)] == prefix
+        return matches == (operator != "!=") and (operator != "~=" or release >= limit)
     return {
-        "==": have == limit,
-        "!=": have != limit,
-        ">=": have >= limit,
-        "<=": have <= limit,
-        "<": have < limit,
-        ">": have > limit,
-    }[sign]
+        "==": release == limit,
+        "!=": release != limit,
+        ">=": release >= limit,
+        "<=": release <= limit,
+        "<": release < limit,
+        ">": release > limit,
+    }[operator]
 
 
 def _release(version: str) -> Release:
-    """A plain version as numbers, without zeros at its end: 2.0 and 2 are the same."""
+    """Return a plain version as numbers without trailing zeros, so that 2.0 equals 2."""
     numbers = [int(part) for part in version.split(".")]
     while numbers and not numbers[-1]:
         numbers.pop()
     return tuple(numbers)
 
 
-def rewritten(line: PipLine, new: str | None) -> str | None:
-    """The entry for another package, with the marker that it had."""
+def with_marker(line: PipLine, new: str | None) -> str | None:
+    """Return a replacement entry with the original entry's marker."""
     return f"{new} ; {line.marker}" if new and line.marker else new
 
 
-def dotted(version: tuple[int, ...]) -> str:
+def format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))

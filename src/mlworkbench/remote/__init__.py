@@ -1,5 +1,6 @@
-"""What travels to a target: supervisor, launcher, in-run library. Imports nothing of the rest of the package.
+"""Code that is copied to targets: supervisor, launcher, and in-run library.
 
-The folder is copied as it is and started as ``python -I -S .../remote/__main__.py``; it therefore uses the
-standard library only, relative imports only, and runs on Python 3.8 and newer.
+It imports nothing else from the package. The folder is copied unchanged and started as
+``python -I -S .../remote/__main__.py``. It uses only the standard library and relative imports, and
+runs on Python 3.8 and newer.
 """

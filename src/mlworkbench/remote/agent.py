@@ -1,6 +1,7 @@
-"""The far end of a connection: ``python -I -S .../remote/agent.py NONCE [ROOT]``, started through ssh.
+"""Agent process for an SSH connection: ``python -I -S .../remote/agent.py NONCE [ROOT]``.
 
-Only the way in: what is started as a file is compiled every time, all else comes compiled from its cache.
+This file is only an entry point. Python recompiles a script every time it runs, whereas imported
+modules come from the bytecode cache.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 
-if not __package__:  # started as a file: make the folder that holds it importable as a package
+if not __package__:  # run as a script: make this folder importable as a package
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     __package__ = "remote"
 
-from .answers import main
+from .handlers import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv))

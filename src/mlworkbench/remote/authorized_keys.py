@@ -1,81 +1,87 @@
-"""One line of ours in ~/.ssh/authorized_keys: put there by attach, taken away by detach. Nothing else is touched."""
+"""Add a line to ~/.ssh/authorized_keys, or remove it.
+
+Attach adds the line, and detach removes it. All other lines stay unchanged.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import List, Optional
 
 PREFIX = b"restrict "
-# Behind the mark in our line: what else was changed for it, so that it can be undone to the last byte.
-MADE_FOLDER, MADE_FILE, NO_END = b"(made-folder)", b"(made-file)", b"(no-end-of-line-before)"
+# Suffixes of the added line. They record what else ``add`` changed, so that ``remove`` can restore the exact bytes.
+CREATED_FOLDER, CREATED_FILE, NO_NEWLINE = b"(made-folder)", b"(made-file)", b"(no-end-of-line-before)"
 
 
 def add(line: str, home: "Optional[str]" = None) -> bool:
-    """Let the key of ``line`` ("ssh-ed25519 AAAA… mark") log in; False if it could already."""
-    key = _key(line)
-    folder = _folder(home)
-    made = not os.path.isdir(folder)
-    if made:
+    """Add the key in ``line`` ("ssh-ed25519 AAAA… comment"). Return False if the file already contains it."""
+    key = _parse_key(line)
+    folder = _ssh_folder(home)
+    is_new_folder = not os.path.isdir(folder)
+    if is_new_folder:
         os.mkdir(folder, 0o700)
-    path = _file(home)
-    there, lines = os.path.exists(path), _lines(path)
-    if any(_holds(one, key) for one in lines):
+    path = _keys_file(home)
+    file_existed, lines = os.path.exists(path), _read_lines(path)
+    if any(_contains_key(entry, key) for entry in lines):
         return False
-    note = MADE_FOLDER if made else b"" if there else MADE_FILE
+    suffix = CREATED_FOLDER if is_new_folder else b"" if file_existed else CREATED_FILE
     if lines and not lines[-1].endswith(b"\n"):
         lines[-1] += b"\n"
-        note = NO_END
-    ours = PREFIX + line.strip().encode("ascii")
-    _write(path, lines + [ours + (b" " + note if note else b"") + b"\n"])
+        suffix = NO_NEWLINE
+    new_line = PREFIX + line.strip().encode("ascii")
+    _replace_file(path, lines + [new_line + (b" " + suffix if suffix else b"") + b"\n"])
     return True
 
 
 def remove(line: str, home: "Optional[str]" = None) -> bool:
-    """Take the line away that ``add`` put there, with what else it changed: only one with our prefix and this key."""
-    key = _key(line)
-    path = _file(home)
-    lines = _lines(path)
-    ours = [one for one in lines if one.startswith(PREFIX) and _holds(one, key)]
-    if not ours:
+    """Remove the line that ``add`` wrote, and undo its other changes.
+
+    Only lines with both our prefix and this key are removed.
+    """
+    key = _parse_key(line)
+    path = _keys_file(home)
+    lines = _read_lines(path)
+    own_lines = [entry for entry in lines if entry.startswith(PREFIX) and _contains_key(entry, key)]
+    if not own_lines:
         return False
-    kept = [one for one in lines if one not in ours]
-    note = ours[-1].split()[-1]
-    if not kept and note in (MADE_FILE, MADE_FOLDER):
+    kept = [entry for entry in lines if entry not in own_lines]
+    suffix = own_lines[-1].split()[-1]
+    if not kept and suffix in (CREATED_FILE, CREATED_FOLDER):
         os.unlink(path)
-        if note == MADE_FOLDER and not os.listdir(_folder(home)):
-            os.rmdir(_folder(home))
+        if suffix == CREATED_FOLDER and not os.listdir(_ssh_folder(home)):
+            os.rmdir(_ssh_folder(home))
         return True
-    if kept and note == NO_END and lines[-1] is ours[-1]:
+    if kept and suffix == NO_NEWLINE and lines[-1] is own_lines[-1]:
         kept[-1] = kept[-1][:-1]
-    _write(path, kept)
+    _replace_file(path, kept)
     return True
 
 
-def _key(line: str) -> bytes:
-    words = line.split()
-    if len(words) != 3 or "\n" in line.strip() or not words[0].startswith(("ssh-", "ecdsa-", "sk-")):
+def _parse_key(line: str) -> bytes:
+    fields = line.split()
+    if len(fields) != 3 or "\n" in line.strip() or not fields[0].startswith(("ssh-", "ecdsa-", "sk-")):
         raise ValueError("not a public key with a comment: %a" % line[:80])
-    return words[1].encode("ascii")
+    return fields[1].encode("ascii")
 
 
-def _holds(line: bytes, key: bytes) -> bool:
+def _contains_key(line: bytes, key: bytes) -> bool:
     return not line.lstrip().startswith(b"#") and key in line.split()
 
 
-def _folder(home: "Optional[str]") -> str:
+def _ssh_folder(home: "Optional[str]") -> str:
     return os.path.join(home or os.path.expanduser("~"), ".ssh")
 
 
-def _file(home: "Optional[str]") -> str:
-    """The file itself, where ~/.ssh/authorized_keys is a link to it."""
-    return os.path.realpath(os.path.join(_folder(home), "authorized_keys"))
+def _keys_file(home: "Optional[str]") -> str:
+    """Return the path of the actual file, because ~/.ssh/authorized_keys may be a symbolic link."""
+    return os.path.realpath(os.path.join(_ssh_folder(home), "authorized_keys"))
 
 
-def _lines(path: str) -> "List[bytes]":
+def _read_lines(path: str) -> "List[bytes]":
     try:
         with open(path, "rb") as file:
             return file.read().splitlines(keepends=True)
@@ -83,19 +89,22 @@ def _lines(path: str) -> "List[bytes]":
         return []
 
 
-def _write(path: str, lines: "List[bytes]") -> None:
-    """Whole or not at all, with mode and owner as they were: a half file would lock the user out."""
-    part = "%s.mlw-%s" % (path, os.urandom(6).hex())
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def _replace_file(path: str, lines: "List[bytes]") -> None:
+    """Replace the file atomically, preserving its mode and owner.
+
+    A partial file would lock the user out.
+    """
+    temporary = "%s.mlw-%s" % (path, os.urandom(6).hex())
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(descriptor, "wb") as file:
             file.write(b"".join(lines))
             _keep_owner(path, descriptor)
             file.flush()
             os.fsync(descriptor)
-        os.replace(part, path)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(part)
+        os.unlink(temporary)
         raise
 
 

@@ -1,4 +1,4 @@
-"""Processes that outlive whoever started them: supervisors, builders of environments."""
+"""Start processes that outlive their parent, such as supervisors and environment builders."""
 
 from __future__ import annotations
 
@@ -9,76 +9,77 @@ import signal
 from .journal import log
 from .shared import machine
 from .shared.layout import RunFolder
-from .shared.untrusted import parse_json
+from .shared.untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
-    Answer = Dict[str, Any]
-    Body = Callable[[Callable[[Answer], None]], None]  # is given a function that answers the caller, once
+    Message = Dict[str, Any]
+    Body = Callable[[Callable[[Message], None]], None]  # its argument sends the response and is called once
 
 
-def leave_behind(run: RunFolder, body: Body) -> Answer:
-    """Run ``body`` in a process of its own; wait only for the one answer that it gives."""
-    if not machine.FORKS:  # Windows: this process stays and supervises; the caller reads the answer and goes
-        stay(run, body)
-    told, tell = os.pipe()
-    os.set_inheritable(tell, True)
-    machine.fork(lambda: _work(run, body, tell), keep=[tell])
-    os.close(tell)
-    answer = b""
+def run_in_background(run: RunFolder, body: Body) -> Message:
+    """Run ``body`` in a new process and wait only for its response."""
+    if not machine.CAN_FORK:  # Windows: this process becomes the supervisor; the caller reads the response and exits
+        run_in_this_process(run, body)
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    machine.fork(lambda: _run_body(run, body, writer), keep=[writer])
+    os.close(writer)
+    response = b""
     while True:
-        part = os.read(told, 65536)
-        if not part:
+        chunk = os.read(reader, 65536)
+        if not chunk:
             break
-        answer += part
-    os.close(told)
-    return parse_json(answer) if answer else {"ok": False, "problem": "the supervisor died immediately"}
+        response += chunk
+    os.close(reader)
+    return parse_json(response) if response else {"ok": False, "problem": "the supervisor died immediately"}
 
 
-def stay(run: RunFolder, body: Body) -> None:
-    """Run ``body`` in this very process, which ends with it. Its answer is the last thing on standard output."""
-    _work(run, body, os.dup(1))
+def run_in_this_process(run: RunFolder, body: Body) -> None:
+    """Run ``body`` in this process, then exit. Its response is the last output to stdout."""
+    _run_body(run, body, os.dup(1))
     raise SystemExit(0)
 
 
-def _work(run: RunFolder, body: Body, tell: int) -> None:
-    """The process that stays."""
-    signal.set_wakeup_fd(-1)  # a conductor's, from whom we may come, is closed here, and its number free for others
-    if machine.FORKS:
+def _run_body(run: RunFolder, body: Body, writer: int) -> None:
+    """Run ``body`` as the main function of the background process."""
+    # If a supervisor started this process, the fork closed its wakeup descriptor, and the number may be reused.
+    signal.set_wakeup_fd(-1)
+    if machine.CAN_FORK:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _quiet(run)
-    answered = []
+    _detach_streams(run)
+    responses = []
 
-    def answer(data: Answer) -> None:
-        answered.append(data)
+    def respond(data: Message) -> None:
+        responses.append(data)
         try:
-            os.write(tell, json.dumps(data).encode("ascii"))
+            os.write(writer, json.dumps(data).encode("ascii"))
         except BrokenPipeError:
-            pass  # the caller has died; the run goes on
-        os.close(tell)
+            pass  # the caller has died; the run continues
+        os.close(writer)
 
     try:
         machine.become_reaper()
-        body(answer)
-    except BaseException:  # noqa: BLE001 - the last stop of a process nobody sees: say what happened
-        import traceback  # noqa: PLC0415 - loads much, and is needed by bugs only
+        body(respond)
+    except BaseException:  # noqa: BLE001 - last resort of a background process: log the error
+        import traceback  # noqa: PLC0415 - large, and only needed for bugs
 
         log(traceback.format_exc())
-        if not answered:
-            answer({"ok": False, "problem": traceback.format_exc(limit=1).strip().splitlines()[-1]})
+        if not responses:
+            respond({"ok": False, "problem": traceback.format_exc(limit=1).strip().splitlines()[-1]})
         raise SystemExit(70)
 
 
-def _quiet(run: RunFolder) -> None:
-    """No terminal, no pipe of the caller, no working folder that could be in somebody's way."""
+def _detach_streams(run: RunFolder) -> None:
+    """Detach from the caller's terminal, pipes, and working folder."""
     os.chdir("/")
-    nothing = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     try:
-        errors = os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log_file = os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError:
-        errors = nothing
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    os.dup2(errors, 2)
+        log_file = null
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.dup2(log_file, 2)

@@ -1,7 +1,8 @@
-"""Sources of bind mounts: where their paths lead, and the last check before the engine is called.
+"""Sources of bind mounts: resolve their paths, and check them right before calling the engine.
 
-The engine resolves a path again, as root and through symbolic links. So the path that it gets has no link in it, and
-nothing on the way may be in a folder that a container can write; ``consents.py`` on the client enforces the latter.
+The engine resolves a path again, as root, and follows symbolic links. The path passed to it must
+therefore contain no links, and no parent folder may be writable by a container. ``container_consents.py`` on
+the client enforces the latter.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ import re
 import stat
 import sys
 
+from .shared.atomic_files import read_json
 from .shared.failure import Failed
-from .shared.files import read_json
 from .shared.layout import RunFolder
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
-_OWN = ("runs", "homes", "share", "envs", "tools", "lib")  # in the root: what containers get something of
-_MOST_LINKS = 40  # as Linux has it
-_STEP = (os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC) if sys.platform == "linux" else 0  # no containers elsewhere
+_CONTAINER_FOLDERS = ("runs", "homes", "share", "envs", "tools", "lib")  # folders in the root that containers use
+_MAX_LINKS = 40  # the same limit as in Linux
+_OPEN_FLAGS = (os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC) if sys.platform == "linux" else 0  # O_PATH: Linux only
 
-# Where engines listen unless they are configured otherwise; %d is the user.
+# Default sockets of container engines; %d is the user ID.
 _SOCKETS = (
     "/var/run/docker.sock",
     "/run/podman/podman.sock",
@@ -36,191 +37,202 @@ _SOCKETS = (
 _SOCKET_NAMES = ("docker.sock", "podman.sock", "containerd.sock", "crio.sock", "buildkitd.sock")
 
 
-class Refused(Failed):
-    """Why a path cannot be mounted."""
+class MountRefused(Failed):
+    """Error for a path that cannot be mounted."""
 
     code, explain = "mount-refused", "mounts"
 
 
-# -- where paths lead ------------------------------------------------------------------------------------------
+# -- resolving paths -------------------------------------------------------------------------------------------
 
 
-def survey(root: str, home: str, paths: Iterable[str]) -> Dict[str, Any]:
+def resolve_mounts(root: str, home: str, paths: Iterable[str]) -> Dict[str, Any]:
     """Resolve the standard folders and ``paths``.
 
-    Links on the way to a standard folder are the user's: no container can write there. For ``paths`` see ``resolve``.
+    Links in the path of a standard folder are the user's own, because no container can write there.
+    For ``paths``, see ``resolve``.
     """
-    own = [home, root, *(os.path.join(root, name) for name in _OWN), os.path.join(home, ".azureml", "share")]
-    found: Dict[str, Dict[str, Any]] = {}
+    standard_folders = [
+        home,
+        root,
+        *(os.path.join(root, name) for name in _CONTAINER_FOLDERS),
+        os.path.join(home, ".azureml", "share"),
+    ]
+    results: Dict[str, Dict[str, Any]] = {}
     for path in paths:
         try:
-            found[path] = {"real": resolve(path)}
+            results[path] = {"real": resolve(path)}
             if sys.platform == "linux":
-                check([found[path]["real"]], lenient=True)
-        except Refused as reason:
-            found[path] = {"problem": str(reason), "failure": reason.failure}
-    return {"ok": True, "places": {path: os.path.realpath(path) for path in own}, "paths": found}
+                check_sources([results[path]["real"]], lenient=True)
+        except MountRefused as error:
+            results[path] = {"problem": str(error), "failure": error.failure}
+    return {"ok": True, "places": {path: os.path.realpath(path) for path in standard_folders}, "paths": results}
 
 
 def resolve(path: str) -> str:
-    """Where a path leads, through links of the administrator only: any other may have been made by a container.
+    """Resolve a path, following only links that the administrator owns.
 
-    Containers of root and of rootless engines have capabilities, so root itself follows no link at all.
+    A container may have created any other link. If this user is root, no link is followed at all,
+    because a container may then have created links that root owns.
     """
-    done, parts, links = "/", _parts(path), 0
+    resolved, parts, links = "/", _components(path), 0
     while parts:
         name = parts.pop(0)
-        if name == "..":  # of a link
-            done = os.path.dirname(done)
+        if name == "..":  # part of a link target
+            resolved = os.path.dirname(resolved)
             continue
-        place = os.path.join(done, name)
+        current = os.path.join(resolved, name)
         try:
-            facts = os.lstat(place)
+            status = os.lstat(current)
         except FileNotFoundError:
-            return os.path.normpath(os.path.join(place, *parts))
+            return os.path.normpath(os.path.join(current, *parts))
         except OSError as error:
-            raise Refused("%s cannot be mounted: %s: %s" % (path, place, error.strerror)) from None
-        if not stat.S_ISLNK(facts.st_mode):
-            done = place
+            raise MountRefused("%s cannot be mounted: %s: %s" % (path, current, error.strerror)) from None
+        if not stat.S_ISLNK(status.st_mode):
+            resolved = current
             continue
         links += 1
-        target = os.readlink(place)
-        if facts.st_uid != 0 or os.geteuid() == 0 or links > _MOST_LINKS:
-            raise Refused(
-                "%s is a link to %s that a container may have created" % (place, target),
+        target = os.readlink(current)
+        if status.st_uid != 0 or os.geteuid() == 0 or links > _MAX_LINKS:
+            raise MountRefused(
+                "%s is a link to %s that a container may have created" % (current, target),
                 "mount the folder itself if containers are allowed to use it",
             )
-        done, parts = ("/" if target.startswith("/") else done), _parts(target) + parts
-    return done
+        resolved, parts = ("/" if target.startswith("/") else resolved), _components(target) + parts
+    return resolved
 
 
 def translate(path: str, resolved: Sequence[Sequence[str]]) -> str:
-    """The path behind a recorded prefix; the longest prefix counts."""
-    fitting = [pair for pair in resolved if path == pair[0] or path.startswith(pair[0].rstrip("/") + "/")]
-    if not fitting:
+    """Replace the longest recorded prefix of a path with its resolved folder."""
+    matches = [pair for pair in resolved if path == pair[0] or path.startswith(pair[0].rstrip("/") + "/")]
+    if not matches:
         return path
-    spelled, real = max(fitting, key=lambda pair: len(pair[0]))
-    return (real.rstrip("/") + path[len(spelled.rstrip("/")) :]) or "/"
+    prefix, real = max(matches, key=lambda pair: len(pair[0]))
+    return (real.rstrip("/") + path[len(prefix.rstrip("/")) :]) or "/"
 
 
-# -- the last look ---------------------------------------------------------------------------------------------
+# -- checks before the mount -----------------------------------------------------------------------------------
 
 
-def inspect(mounts: Sequence[Sequence[str]], engine_socket: Optional[str]) -> List[List[str]]:
-    """Raise Refused unless all can be mounted as they are; what has to be mounted besides.
+def check_mounts(mounts: Sequence[Sequence[str]], engine_socket: Optional[str]) -> List[List[str]]:
+    """Raise MountRefused unless all sources can be mounted. Return additional mounts that are needed.
 
-    That is every file system mounted below a read-only source: many engines leave those writable.
+    These are file systems mounted below a read-only source, because many engines leave them writable.
     """
-    check([mount[0] for mount in mounts], engine_socket)
-    points = _mount_points()
+    check_sources([mount[0] for mount in mounts], engine_socket)
+    mount_points = _mount_points()
     inner = []
     for source, target, mode in mounts:
-        below = [point for point in points if point.startswith(source.rstrip("/") + "/")]
-        seen = check(below, engine_socket, lenient=True)  # what this user cannot reach, the container cannot either
+        below = [point for point in mount_points if point.startswith(source.rstrip("/") + "/")]
+        # Lenient, because the container cannot reach what this user cannot reach.
+        checked = check_sources(below, engine_socket, lenient=True)
         if mode == "ro":
-            inner += [[point, target.rstrip("/") + point[len(source.rstrip("/")) :], mode] for point in seen]
+            inner += [[point, target.rstrip("/") + point[len(source.rstrip("/")) :], mode] for point in checked]
     return inner
 
 
-def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: bool = False) -> List[str]:
-    """Raise Refused unless each source can be mounted. ``lenient``: those that cannot be inspected are skipped."""
-    sockets, seen = None, []
+def check_sources(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: bool = False) -> List[str]:
+    """Raise MountRefused unless every source can be mounted. Return the sources that were checked.
+
+    If ``lenient`` is set, sources that cannot be inspected are skipped.
+    """
+    sockets, checked = None, []
     for source in sources:
         try:
-            facts = _look(source)
+            status = _stat_source(source)
         except OSError as error:
             if lenient:
                 continue
             if error.errno == errno.ENOENT:
-                raise Refused("mount source does not exist on the target: %s" % source) from None
-            raise Refused("%s cannot be mounted: %s" % (source, error.strerror)) from None
+                raise MountRefused("mount source does not exist on the target: %s" % source) from None
+            raise MountRefused("%s cannot be mounted: %s" % (source, error.strerror)) from None
         if sockets is None:
             sockets = _socket_folders(engine_socket)
-        _refuse_kind(source, facts, sockets)
-        seen.append(source)
-    return seen
+        _check_kind(source, status, sockets)
+        checked.append(source)
+    return checked
 
 
-def refuse_written(sources: Iterable[str], runs: str, own: str) -> None:
-    """Raise Refused for a source below a folder that the container of another run can write at this moment.
+def refuse_writable(sources: Iterable[str], runs: str, own_run: str) -> None:
+    """Raise MountRefused for a source below a folder to which another run's container can write now.
 
-    What may be written is decided for each run; one that was allowed more may still be running.
+    Each run has its own writable folders, and an active run may have write access that this run lacks.
     """
-    wanted = list(sources)
-    for name in os.listdir(runs) if wanted else ():
+    source_list = list(sources)
+    for name in os.listdir(runs) if source_list else ():
         run = RunFolder(os.path.join(runs, name))
-        if name == os.path.basename(own) or not os.path.exists(run.container):
+        if name == os.path.basename(own_run) or not os.path.exists(run.container):
             continue
         container = (read_json(run.spec, "container") or {}).get("container") or {}
-        for place, _, mode in container.get("mounts") or ():
-            place = translate(place, container.get("resolved") or ())
-            for source in wanted:
-                if mode == "rw" and source.startswith(place.rstrip("/") + "/"):
-                    raise Refused(
-                        "%s cannot be mounted: the container of run %s can write to %s" % (source, name, place),
+        for writable, _, mode in container.get("mounts") or ():
+            writable = translate(writable, container.get("resolved") or ())
+            for source in source_list:
+                if mode == "rw" and source.startswith(writable.rstrip("/") + "/"):
+                    raise MountRefused(
+                        "%s cannot be mounted: the container of run %s can write to %s" % (source, name, writable),
                         "wait until that run ends, or mount that folder itself",
                     )
 
 
-def make(path: str) -> None:
-    """Make a folder and those above it, through no link."""
-    handle = os.open("/", _STEP)
+def make_folder(path: str) -> None:
+    """Create a folder and its parents without following links."""
+    handle = os.open("/", _OPEN_FLAGS)
     try:
-        for name in _parts(path):
+        for name in _components(path):
             try:
                 os.mkdir(name, 0o700, dir_fd=handle)
             except FileExistsError:
-                pass  # or EROFS, EACCES of a folder that is there: the next call decides
+                pass  # mkdir on an existing folder may also fail with EROFS or EACCES; it is opened next
             except OSError as error:
                 if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
                     raise
-            handle = _step(handle, name, path)
+            handle = _open_component(handle, name, path)
     finally:
         os.close(handle)
 
 
-def _look(path: str) -> os.stat_result:
-    handle = os.open("/", _STEP)
+def _stat_source(path: str) -> os.stat_result:
+    handle = os.open("/", _OPEN_FLAGS)
     try:
-        for name in _parts(path):
-            handle = _step(handle, name, path)
+        for name in _components(path):
+            handle = _open_component(handle, name, path)
         return os.fstat(handle)
     finally:
         os.close(handle)
 
 
-def _step(handle: int, name: str, path: str) -> int:
-    """One component further; the handle before it is closed. Raises Refused at a link."""
-    below = os.open(name, _STEP, dir_fd=handle)
-    if stat.S_ISLNK(os.fstat(below).st_mode):
-        os.close(below)
-        raise Refused(
+def _open_component(handle: int, name: str, path: str) -> int:
+    """Open the next path component and close ``handle``. Raise MountRefused if it is a link."""
+    child = os.open(name, _OPEN_FLAGS, dir_fd=handle)
+    if stat.S_ISLNK(os.fstat(child).st_mode):
+        os.close(child)
+        raise MountRefused(
             "%s cannot be mounted: %s in it is a link, and links are not followed" % (path, name),
             "mount the folder itself, or, if you moved folders of ML Workbench, run 'mlw computetarget update' for the"
             " target",
         )
     os.close(handle)
-    return below
+    return child
 
 
-def _refuse_kind(source: str, facts: os.stat_result, sockets: Set[Tuple[int, int]]) -> None:
-    kind = facts.st_mode
-    if stat.S_ISSOCK(kind) or stat.S_ISBLK(kind) or stat.S_ISCHR(kind):
-        what = "socket" if stat.S_ISSOCK(kind) else "device"
-        raise Refused("%s cannot be mounted: it is a %s" % (source, what), "mount folders and files only")
-    if (facts.st_dev, facts.st_ino) in sockets:
-        raise Refused(
+def _check_kind(source: str, status: os.stat_result, sockets: Set[Tuple[int, int]]) -> None:
+    mode = status.st_mode
+    if stat.S_ISSOCK(mode) or stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
+        kind = "socket" if stat.S_ISSOCK(mode) else "device"
+        raise MountRefused("%s cannot be mounted: it is a %s" % (source, kind), "mount folders and files only")
+    if (status.st_dev, status.st_ino) in sockets:
+        raise MountRefused(
             "%s cannot be mounted: it contains the socket of a container engine, which gives root access" % source,
             "mount a folder without it",
         )
-    if facts.st_dev == _device("/proc"):
-        raise Refused(
+    if status.st_dev == _device_number("/proc"):
+        raise MountRefused(
             "%s cannot be mounted: /proc gives access to all files of this user" % source,
             "mount only what is needed",
         )
 
 
-def _device(path: str) -> Optional[int]:
+def _device_number(path: str) -> Optional[int]:
     try:
         return os.stat(path).st_dev
     except OSError:
@@ -228,31 +240,38 @@ def _device(path: str) -> Optional[int]:
 
 
 def _socket_folders(engine_socket: Optional[str]) -> Set[Tuple[int, int]]:
-    """Each folder above a socket of an engine, by device and inode: whatever name it is mounted by."""
-    found = set()
+    """Return the device and inode of each folder above an engine socket.
+
+    They identify a folder under any name.
+    """
+    identities = set()
     user = os.getuid()
-    for path in [*(one % user if "%" in one else one for one in _SOCKETS), engine_socket, *_listening()]:
-        place = os.path.realpath(path) if path else "/"
+    for path in [
+        *(pattern % user if "%" in pattern else pattern for pattern in _SOCKETS),
+        engine_socket,
+        *_listening_sockets(),
+    ]:
+        current = os.path.realpath(path) if path else "/"
         while True:
             try:
-                facts = os.stat(place)
-                found.add((facts.st_dev, facts.st_ino))
+                status = os.stat(current)
+                identities.add((status.st_dev, status.st_ino))
             except OSError:
-                pass  # it is not there, the folders above it may be
-            if place == "/":
+                pass  # the path does not exist, but its parent folders may
+            if current == "/":
                 break
-            place = os.path.dirname(place)
-    return found
+            current = os.path.dirname(current)
+    return identities
 
 
 def _mount_points() -> List[str]:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         fields = [line.split(" ")[4] for line in file]
-    return sorted({re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), field) for field in fields})
+    return sorted({re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), field) for field in fields})
 
 
-def _listening() -> Iterator[str]:
-    """Engines with another socket path."""
+def _listening_sockets() -> Iterator[str]:
+    """Yield the paths of engine sockets found in ``/proc/net/unix``, which may be non-default."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
@@ -264,5 +283,5 @@ def _listening() -> Iterator[str]:
             yield path
 
 
-def _parts(path: str) -> List[str]:
+def _components(path: str) -> List[str]:
     return [part for part in path.split("/") if part not in ("", ".")]

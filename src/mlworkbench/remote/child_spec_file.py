@@ -1,6 +1,7 @@
-"""The children of a sweep as they travel: each as what differs from its parent's spec, all in one file.
+"""The specs of a sweep's children, stored in one file as differences from the parent's spec.
 
-A child's own folder is made when its turn comes: a thousand of them that wait cost one file.
+A child's folder is created when the child starts, so a thousand waiting children need only one
+file.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import os
 from .run_spec import read_spec
 from .shared import machine
 from .shared.layout import Root, RunFolder
-from .shared.sweep_children import merged
-from .shared.untrusted import parse_json
+from .shared.sweep_children import merge_spec
+from .shared.untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
@@ -23,33 +24,33 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]  # a spec, or a part of one
 
 
-def keep(run: RunFolder, changes: List[Data]) -> None:
-    """Write the children down, once: one to a line, its id first."""
+def write_children(run: RunFolder, changes: List[Data]) -> None:
+    """Write one line per child, beginning with the run ID. Do nothing if the file exists."""
     if os.path.exists(run.children):
         return
-    part = "%s.%s.part" % (run.children, os.urandom(8).hex())
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = "%s.%s.part" % (run.children, os.urandom(8).hex())
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="ascii") as file:
         for change in changes:
             file.write("%s %s\n" % (change["id"]["="], json.dumps(change)))
         file.flush()
         os.fsync(file.fileno())
-    os.replace(part, run.children)
+    os.replace(temporary, run.children)
     machine.sync_folder(run.path)
 
 
 def read_child(root: Root, run: RunFolder, parent: Spec, name: str) -> Optional[Spec]:
-    """The spec of a child; None if it is not to be had."""
-    known = read_spec(root.run(name))
-    if known is not None:
-        return known
-    begin = name + " "
+    """Return the spec of a child, or None if it is not available."""
+    spec = read_spec(root.run(name))
+    if spec is not None:
+        return spec
+    prefix = name + " "
     data: Any = parent
     try:
         with open(run.children, encoding="ascii") as file:
             for line in file:
-                if line.startswith(begin):
-                    child: Any = merged(data, parse_json(line[len(begin) :]))
+                if line.startswith(prefix):
+                    child: Any = merge_spec(data, parse_json(line[len(prefix) :]))
                     return child  # type: ignore[no-any-return]
     except (OSError, ValueError, KeyError, TypeError):
         return None

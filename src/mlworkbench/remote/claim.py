@@ -1,25 +1,28 @@
-"""The claim on a run: whoever renames its folder into place first supervises the run."""
+"""Claim a run: the first process that renames its claim folder into place supervises the run."""
 
 from __future__ import annotations
 
 import os
 
-from .restart import origin
+from .restart_detection import origin
 from .shared import machine
+from .shared.atomic_files import read_json, write_part
 from .shared.failpoint import failpoint
-from .shared.files import read_json, write_part
 from .shared.layout import RunFolder
 
 
 def claim(run: RunFolder, nonce: str) -> bool:
-    """Win the run by one rename. After a lost answer the owner tells whether it was us."""
-    mine = "%s.%s" % (run.claim, nonce)
-    os.makedirs(mine, mode=0o700, exist_ok=True)
+    """Claim the run with an atomic rename. Return whether this claim succeeded.
+
+    After a lost response, the request is repeated with the same nonce, which ``owner.json`` contains.
+    """
+    temporary = "%s.%s" % (run.claim, nonce)
+    os.makedirs(temporary, mode=0o700, exist_ok=True)
     owner = dict(origin(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
-    write_part(os.path.join(mine, "owner.json"), owner)
+    write_part(os.path.join(temporary, "owner.json"), owner)
     failpoint("claiming")
     try:
-        os.rename(mine, run.claim)
+        os.rename(temporary, run.claim)
         machine.sync_folder(run.path)
         return True
     except OSError:
@@ -27,5 +30,5 @@ def claim(run: RunFolder, nonce: str) -> bool:
 
 
 def has_claim(run: RunFolder, nonce: str) -> bool:
-    holder = read_json(run.owner)
-    return bool(holder and holder.get("nonce") == nonce)
+    owner = read_json(run.owner)
+    return bool(owner and owner.get("nonce") == nonce)

@@ -1,4 +1,4 @@
-"""Who uses a root folder: its identity, one file per client, and what each client has fetched of a run."""
+"""Records in a root folder about its clients: the folder's ID, one file per client, and who fetched each run."""
 
 from __future__ import annotations
 
@@ -6,100 +6,106 @@ import os
 import time
 
 from .shared import machine
+from .shared.atomic_files import read_json, write_atomic, write_once, write_unsynced
 from .shared.client_id import CLIENT
-from .shared.files import read_json, write_first, write_note, write_whole
 from .shared.layout import Root, RunFolder
-from .shared.versions import PROTOCOL
+from .shared.protocol_versions import PROTOCOL
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
-    Answer = Dict[str, Any]
+    Message = Dict[str, Any]
 
-_LONGEST = 200  # characters of a client's name
+_MAX_NAME_LENGTH = 200  # in characters
 _HOUR = 3600.0
 
 
 def root_identity(root: Root) -> Optional[str]:
-    """The ID of this root folder; None if it has none. A run is recorded together with it."""
-    found = (read_json(root.identity, "id") or {}).get("id")
-    return found if isinstance(found, str) else None
+    """Return the ID of this root folder, which each run records, or None if it has none."""
+    root_id = (read_json(root.identity, "id") or {}).get("id")
+    return root_id if isinstance(root_id, str) else None
 
 
-def mark_root(root: Root) -> Optional[str]:
-    """Give the root folder its ID, once. A full or read-only disk must not keep a run or a look from working."""
-    found = root_identity(root)
-    if found is not None:
-        return found
+def ensure_root_identity(root: Root) -> Optional[str]:
+    """Give the root folder an ID if it has none, and return the ID.
+
+    A full or read-only disk must not prevent a run or a query, so the result may be None.
+    """
+    root_id = root_identity(root)
+    if root_id is not None:
+        return root_id
     try:
-        write_first(root.identity, {"id": os.urandom(16).hex(), "created": time.time()})
+        write_once(root.identity, {"id": os.urandom(16).hex(), "created": time.time()})
     except OSError:
         return None
     return root_identity(root)
 
 
-def acceptance(root: Root) -> Answer:
-    """Who takes a run on, and in which root folder: the data of its event."""
+def accepted_data(root: Root) -> Message:
+    """Return the data of the ``accepted`` event: the accepting process, and the root folder's ID."""
     return dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid(), root=root_identity(root))
 
 
-def card_of(root: Root, client: str) -> str:
-    """The file of a client. Its modification time is when the client was last here."""
+def client_file(root: Root, client: str) -> str:
+    """Return the path of a client's file. Its modification time is when the client last connected."""
     if not CLIENT.fullmatch(client):
         raise ValueError("invalid client ID %a" % client[:80])
     return os.path.join(root.clients, client + ".json")
 
 
-def greet(root: Root, client: Any) -> None:
-    """Record that a client is here. It must not fail where the disk is full: the client may be here to free space."""
-    mark_root(root)
+def register_client(root: Root, client: Any) -> None:
+    """Record that a client has connected. Ignore a full disk: the client may be connecting to free space."""
+    ensure_root_identity(root)
     if not isinstance(client, dict):
         return
-    path = card_of(root, str(client.get("id")))
-    card = {"id": client["id"], "name": str(client.get("name"))[:_LONGEST]}
+    path = client_file(root, str(client.get("id")))
+    record = {"id": client["id"], "name": str(client.get("name"))[:_MAX_NAME_LENGTH]}
     try:
-        if read_json(path) != card:
+        if read_json(path) != record:
             os.makedirs(root.clients, 0o700, exist_ok=True)
-            write_note(path, card)
+            write_unsynced(path, record)
         elif time.time() - os.stat(path).st_mtime > _HOUR:
             os.utime(path)
     except OSError:
         return
 
 
-def leave(root: Root, client: str) -> None:
-    """The client has detached. As long as it has unfetched runs here, its file stays to tell whose they are."""
-    path = card_of(root, client)
-    if any(_lacks(root.run(name), client) for name in _names(root.runs)):
+def unregister_client(root: Root, client: str) -> None:
+    """Remove the file of a client that has detached.
+
+    The file is kept while the client has unfetched runs, to identify their owner.
+    """
+    path = client_file(root, client)
+    if any(_has_unfetched(root.run(name), client) for name in _list_names(root.runs)):
         return
     try:
         os.unlink(path)
         os.rmdir(root.clients)
     except OSError:
-        return  # it never was here, or others are
+        return  # the client was not registered, or other clients still are
 
 
-def _lacks(run: RunFolder, client: str) -> bool:
+def _has_unfetched(run: RunFolder, client: str) -> bool:
     return (read_json(run.spec) or {}).get("client") == client and client not in fetched_by(run)
 
 
-def clients(root: Root) -> List[Answer]:
-    """Every client with its name and the time of its last visit."""
-    found = []
-    for name in _names(root.clients):
+def list_clients(root: Root) -> List[Message]:
+    """Return the ID, name, and time of the last connection of each client."""
+    result = []
+    for name in _list_names(root.clients):
         path = os.path.join(root.clients, name)
-        card = read_json(path, "id", "name")
-        if card is not None and CLIENT.fullmatch(name[: -len(".json")]):
-            found.append({"id": name[: -len(".json")], "name": card["name"], "seen": os.stat(path).st_mtime})
-    return found
+        record = read_json(path, "id", "name")
+        if record is not None and CLIENT.fullmatch(name[: -len(".json")]):
+            result.append({"id": name[: -len(".json")], "name": record["name"], "seen": os.stat(path).st_mtime})
+    return result
 
 
-def acknowledge(run: RunFolder, client: str, log: int) -> Answer:
-    """A client has log and outputs of a finished run: its results are not on this machine alone any more."""
+def record_fetched(run: RunFolder, client: str, log: int) -> Message:
+    """Record that a client has fetched the log and outputs of a finished run."""
     if not CLIENT.fullmatch(client):
         raise ValueError("invalid client ID %a" % client[:80])
-    from .environments.stock import has_ended  # noqa: PLC0415 - every connection loads this module, for its greeting
+    from .environments.environment_store import has_ended  # noqa: PLC0415 - every connection imports this module
 
     if not has_ended(run):
         return {"ok": False, "problem": "the run has not ended"}
@@ -107,16 +113,16 @@ def acknowledge(run: RunFolder, client: str, log: int) -> Answer:
     if log < size:
         return {"ok": False, "problem": "the log has %d bytes, but only %d were fetched" % (size, log)}
     os.makedirs(run.fetched, 0o700, exist_ok=True)
-    write_whole(os.path.join(run.fetched, client + ".json"), {"client": client, "log": log, "time": time.time()})
+    write_atomic(os.path.join(run.fetched, client + ".json"), {"client": client, "log": log, "time": time.time()})
     return {"ok": True}
 
 
 def fetched_by(run: RunFolder) -> List[str]:
-    """The clients that have everything of a run."""
-    return [name[: -len(".json")] for name in _names(run.fetched) if CLIENT.fullmatch(name[: -len(".json")])]
+    """Return the IDs of clients that have fetched all data of a run."""
+    return [name[: -len(".json")] for name in _list_names(run.fetched) if CLIENT.fullmatch(name[: -len(".json")])]
 
 
-def _names(folder: str) -> List[str]:
+def _list_names(folder: str) -> List[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:

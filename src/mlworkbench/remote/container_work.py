@@ -1,8 +1,11 @@
-"""The run as a container: its launcher, and what the supervisor asks of it. Beside it: ``processes.py``.
+"""Run a script in a container: the launcher, and ``Work`` for the supervisor.
 
-The engine makes and starts the container; inside, a small shell waits for our word, which also brings the secrets, and
-becomes the user's command. Whoever holds the lock ``watch`` looks after the container: the launcher, or, should it be
-killed, a watcher that the supervisor puts in its place. A container is made once, and without the word it does nothing.
+The counterpart for runs without a container is ``process_work.py``.
+
+The engine creates and starts the container. A small shell inside waits for the start signal, which
+also carries the secrets, and then replaces itself with the user's command. Whichever process holds
+the lock ``watch`` watches the container: the launcher or, if that is killed, a watcher that the
+supervisor starts. A container is created only once, and does nothing without the start signal.
 """
 
 from __future__ import annotations
@@ -13,45 +16,45 @@ import signal
 import sys
 import time
 
-from .complaints import MOUNTS, UNFIT, explain, explain_pull, missing, unstarted
+from .bind_mounts import MountRefused, check_mounts, make_folder, refuse_writable, translate
+from .container_watcher import (
+    close_start_fifo,
+    interpret_exit,
+    reap_children,
+    record_not_started,
+    remove_container_marker,
+    remove_if_owned,
+    remove_with_retries,
+    resume_watch,
+    watch_to_end,
+)
 from .engine import (
     NO_COMMAND,
     NO_LIBC,
     NO_LOG,
     Engine,
-    finish,
-    forget_login,
     is_missing_image,
     is_refused,
-    mounts,
+    list_mounts,
+    remove_login,
     run_command,
+    wait_for_exit,
 )
-from .images import misfit
-from .journal import spare_room
-from .launcher import encode, launch_facts, pass_gate, stand_fast
-from .mounts import Refused, inspect, make, refuse_written, translate
-from .notes import alive, promote, read_gate, read_started
-from .processes import RUNNING
-from .run_lock import hold
+from .engine_errors import MOUNTS, UNFIT, explain_pull, explain_start, missing_image, start_failure
+from .image_facts import explain_libc_mismatch
+from .journal import write_with_reserve
+from .launcher import decide_start, encode_argument, launch_facts, prepare_launcher_process
+from .markers import confirm_started, is_alive, read_start_decision, read_started
+from .process_work import RUNNING
+from .run_lock import acquire_lock
 from .shared import machine
+from .shared.atomic_files import write_unsynced
 from .shared.containers import REGISTRY_PASSWORD, SHARE
 from .shared.failpoint import failpoint
 from .shared.failure import Failed
-from .shared.files import write_note
 from .shared.layout import RunFolder
-from .watcher import (
-    close_door,
-    forget_container,
-    note_unstarted,
-    read_end,
-    reap,
-    remove_if_ours,
-    remove_patiently,
-    see_out,
-    watch_again,
-)
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
@@ -63,80 +66,84 @@ _NO_PROGRAM = "image %s has no program %s, or it is not executable"
 _NO_LOG = "user %s cannot write the log from inside the container"
 
 
-class Contained:
-    """``Work`` of a container."""
+class ContainerWork:
+    """``Work`` implementation for a run in a container."""
 
     def __init__(self, run: RunFolder, spec: Spec) -> None:
         self._run = run
         self._spec = spec
         self._engine = Engine(spec["container"])
         self._launcher: Tuple[Optional[int], Optional[int]] = (None, None)
-        self._told_step = False
+        self._step_reported = False
         self._next_watcher = 0.0
 
     def prepare(self) -> None:
-        """What must be there before the start, beside the code: folders of ours that are to be mounted.
+        """Create mlw's own folders that will be mounted.
 
-        Those that the user named must be there already; one misspelt must not come into being.
+        Folders that the user specified must already exist, so that a misspelled path is not created.
         """
         if sys.platform != "linux":
-            # Elsewhere the engine lives in a virtual machine, which the word's FIFO does not reach into.
+            # On other systems, the engine runs in a virtual machine, which cannot read the FIFO for the start signal.
             raise OSError("containers are supported on Linux only")
         root = os.path.dirname(os.path.dirname(self._run.path))
         container = self._spec["container"]
         for source, target, _ in container.get("mounts") or ():
-            if source == self._run.users:
-                self._write_users()
+            if source == self._run.passwd:
+                self._write_passwd()
             elif source.startswith(root + os.sep) or target.rstrip("/") == SHARE.rstrip("/"):
                 try:
-                    make(translate(source, container.get("resolved") or ()))
-                except Refused as reason:
-                    raise OSError(str(reason)) from None
+                    make_folder(translate(source, container.get("resolved") or ()))
+                except MountRefused as error:
+                    raise OSError(str(error)) from None
 
-    def _write_users(self) -> None:
-        """A list of users for the container: images know nobody of this machine."""
+    def _write_passwd(self) -> None:
+        """Write a passwd file for the container, because images do not contain the users of this machine."""
         container = self._spec["container"]
-        known = container.get("environment") or {}
-        name, home = known.get("USER") or "user", known.get("HOME") or "/"
-        with open(self._run.users, "w", encoding="utf-8") as file:
+        environment = container.get("environment") or {}
+        name, home = environment.get("USER") or "user", environment.get("HOME") or "/"
+        with open(self._run.passwd, "w", encoding="utf-8") as file:
             file.write("root:x:0:0:root:/root:/bin/sh\n%s:x:%s::%s:/bin/sh\n" % (name, container["user"], home))
-        os.chmod(self._run.users, 0o644)  # it is the container's user who reads it
+        os.chmod(self._run.passwd, 0o644)  # the container's user reads it
 
     def start(self, secrets: Dict[str, str], umask: int, keep: List[int]) -> None:
-        """Start the launcher, which passes the gate or does not, and holds ``keep`` open."""
+        """Start the launcher process, which decides whether the container is started.
+
+        It inherits the file descriptors in ``keep``.
+        """
         pid = machine.fork(lambda: launch(self._run, self._spec, secrets, umask), keep)
         self._launcher = (pid, machine.start_time(pid))
 
-    def coming(self) -> bool:
-        """Whether a launcher of ours lives."""
-        return alive(self._launcher)
+    def is_launching(self) -> bool:
+        """Return whether a launcher that this supervisor started is alive."""
+        return is_alive(self._launcher)
 
     def step(self) -> Facts:
-        """Something worth telling before the start: that the image is being fetched."""
-        if self._told_step or not os.path.exists(self._run.pull):
+        """Return the data of a step event while the image is being pulled."""
+        if self._step_reported or not os.path.exists(self._run.pull):
             return None
-        self._told_step = True
+        self._step_reported = True
         return {"step": "image", "image": self._spec["container"]["image"]}
 
     def reap(self) -> None:
-        """Our children: launcher and watchers."""
-        reap()
+        """Reap child processes, which are the launcher and watchers."""
+        reap_children()
 
     def started(self) -> Facts:
         return read_started(self._run)
 
-    def ended_unseen(self) -> Facts:
-        """Nobody watches the container: put somebody there. The ending is for that one to find out."""
-        gate = read_gate(self._run)
-        if gate and not machine.is_locked(self._run.watch) and time.monotonic() >= self._next_watcher:
+    def find_unrecorded_exit(self) -> Facts:
+        """Start a watcher if no process watches the container. The watcher records the exit status."""
+        decision = read_start_decision(self._run)
+        if decision and not machine.is_locked(self._run.watcher_lock) and time.monotonic() >= self._next_watcher:
             self._next_watcher = time.monotonic() + 1.0
-            machine.fork(lambda: watch_again(self._run, self._spec))
+            machine.fork(lambda: resume_watch(self._run, self._spec))
         return None
 
     def after_restart(self, rebooted: bool, waiting: Callable[[], None]) -> Union[str, Facts]:
-        """RUNNING, or how the script had ended by the engine's own record; None if the restart ended it.
+        """Return RUNNING, the exit status from the engine, or None if the restart ended the script.
 
-        An engine outside of a restarted container has kept it going, and is waited for; after a reboot none has.
+        If the target itself is a container that was restarted, the engine outside it kept the run's
+        container running, so wait for that container. No container survives a reboot.
         """
         state = self._engine.inspect()
         while state["status"] == "down" and not rebooted and not os.path.exists(self._run.cancel):
@@ -144,15 +151,15 @@ class Contained:
             time.sleep(1.0)
             state = self._engine.inspect()
         if state["status"] not in ("exited", "dead", "stopped") or state.get("owner") != self._run.path:
-            alive = state["status"] in ("running", "paused", "restarting")
-            return RUNNING if alive and state.get("owner") == self._run.path else None
-        ended = read_end(state, self._engine, True)
-        if ended.get("stopped") or ended["signal"] is not None:
+            is_running = state["status"] in ("running", "paused", "restarting")
+            return RUNNING if is_running and state.get("owner") == self._run.path else None
+        result = interpret_exit(state, self._engine, True)
+        if result.get("stopped") or result["signal"] is not None:
             return None
-        return dict(ended, ended=time.time(), elapsed=None)
+        return dict(result, ended=time.time(), elapsed=None)
 
-    def living(self, facts: Facts) -> List[Tuple[int, int]]:
-        """Processes that outlive the main one: when that ends, the engine ends all others in the container."""
+    def living_processes(self, facts: Facts) -> List[Tuple[int, int]]:
+        """Return an empty result: when the main process exits, the engine ends all other processes."""
         return []
 
     def terminate(self, facts: Facts) -> None:
@@ -163,17 +170,17 @@ class Contained:
 
     def _signal(self, number: int) -> None:
         if self._engine.inspect()["status"] in ("exited", "created", "missing"):
-            return  # before the start the launcher sees to it, and after the end there is nothing to do
+            return  # before the start, the launcher handles a cancel; after the exit, no process is left
         if not self._engine.signal(number):
-            # An engine that is down cannot help; the processes of the user's own are within our own reach.
-            machine.signal_all(machine.family(self._run.path, [os.getpid()], []), number)
+            # The engine is down: signal the processes that belong to this user.
+            machine.signal_all(machine.find_processes(self._run.path, [os.getpid()], []), number)
 
-    def leave(self) -> None:
-        """Before the ending is told: no container is left, if the engine answers at all."""
-        patience = time.monotonic() + 20.0
-        while os.path.exists(self._run.container) and time.monotonic() < patience:
-            if not machine.is_locked(self._run.watch):
-                remove_if_ours(self._engine, self._run)
+    def clean_up(self) -> None:
+        """Remove any remaining container before the end is recorded, if the engine responds."""
+        deadline = time.monotonic() + 20.0
+        while os.path.exists(self._run.container) and time.monotonic() < deadline:
+            if not machine.is_locked(self._run.watcher_lock):
+                remove_if_owned(self._engine, self._run)
                 return
             time.sleep(0.005)
 
@@ -182,53 +189,53 @@ class Contained:
 
 
 def launch(run: RunFolder, spec: Spec, secrets: Dict[str, str], umask: int) -> None:
-    """Body of the launcher process."""
-    stand_fast()
-    held = hold(run.watch)
+    """Run the launcher process."""
+    prepare_launcher_process()
+    lock = acquire_lock(run.watcher_lock)
     failpoint("before-gate")
-    if held is None or not pass_gate(run, "start"):
+    if lock is None or not decide_start(run, "start"):
         return
     failpoint("after-gate")
     engine = Engine(spec["container"])
-    start = _Start(run, spec, engine, secrets)
-    problem, cancelled = None, False
+    container_start = _ContainerStart(run, spec, engine, secrets)
+    problem, canceled = None, False
     try:
-        start.go(umask)
-    except NotStarted as reason:
-        problem, cancelled = reason.failure, isinstance(reason, CancelledFirst)
-        if isinstance(reason, NotMade):
-            forget_container(run)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = unstarted("cannot start the container: %s: %s" % (type(error).__name__, error))
+        container_start.start(umask)
+    except NotStarted as error:
+        problem, canceled = error.failure, isinstance(error, CanceledBeforeStart)
+        if isinstance(error, NotCreated):
+            remove_container_marker(run)
+    except (OSError, ValueError, KeyError, TypeError) as unexpected:
+        problem = start_failure("cannot start the container: %s: %s" % (type(unexpected).__name__, unexpected))
     if problem is not None:
-        close_door(run)
-        note_unstarted(run, problem, cancelled)
+        close_start_fifo(run)
+        record_not_started(run, problem, canceled)
         if os.path.exists(run.container):
-            remove_patiently(engine, run, remove_if_ours)
+            remove_with_retries(engine, run, remove_if_owned)
         return
     failpoint("after-start")
-    see_out(engine, run, start.facts)
+    watch_to_end(engine, run, container_start.facts)
 
 
 class NotStarted(Failed):
-    """Why the script was not started."""
+    """Error for a script that was not started."""
 
     code = explain = "could-not-start"
 
 
-class CancelledFirst(NotStarted):
-    """Somebody canceled the run before that."""
+class CanceledBeforeStart(NotStarted):
+    """Error for a run that was canceled before the script started."""
 
     def __init__(self) -> None:
         super().__init__("canceled before it started", code="cancelled")
 
 
-class NotMade(NotStarted):
-    """The same, and it is certain that there is no container to be removed."""
+class NotCreated(NotStarted):
+    """Error for a script that was not started and has no container to remove."""
 
 
-class _Start:
-    """The way to the script's first line: one call of the engine, and the word as soon as somebody inside listens."""
+class _ContainerStart:
+    """The start of a script: one engine call, then the start signal once the shell listens."""
 
     def __init__(self, run: RunFolder, spec: Spec, engine: Engine, secrets: Dict[str, str]) -> None:
         self.facts: Dict[str, Any] = {}
@@ -238,143 +245,148 @@ class _Start:
         self._secrets = dict(secrets)
         self._password = self._secrets.pop(REGISTRY_PASSWORD, "")
 
-    def go(self, umask: int) -> None:
+    def start(self, umask: int) -> None:
         """Start the script, or raise NotStarted."""
         run, container = self._run, self._spec["container"]
-        word = word_text(self._secrets)
+        payload = start_payload(self._secrets)
         os.close(os.open(run.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
-        os.mkfifo(run.word, 0o600)
-        spare_room(run, lambda: write_note(run.container, {"name": container["name"], "engine": container["engine"]}))
-        complaint = self._run_once(self._command(umask), word)
-        if complaint and is_missing_image(complaint):
+        os.mkfifo(run.start_fifo, 0o600)
+        write_with_reserve(
+            run, lambda: write_unsynced(run.container, {"name": container["name"], "engine": container["engine"]})
+        )
+        error_text = self._run_container(self._command(umask), payload)
+        if error_text and is_missing_image(error_text):
             if not container.get("pull", True):
-                raise NotStarted(**missing(container["image"]))
-            self._pull()
-            complaint = self._run_once(self._command(umask), word)
-        if complaint:
-            kind = NotMade if is_refused(complaint) else NotStarted
-            raise kind(**explain(complaint, container))
+                raise NotStarted(**missing_image(container["image"]))
+            self._pull_image()
+            error_text = self._run_container(self._command(umask), payload)
+        if error_text:
+            kind = NotCreated if is_refused(error_text) else NotStarted
+            raise kind(**explain_start(error_text, container))
 
     def _command(self, umask: int) -> List[str]:
-        """The call of the engine, after the last look at what it mounts."""
+        """Check the mounts one last time and return the engine command."""
         container = self._spec["container"]
-        wanted = mounts(container, self._run)
+        all_mounts = list_mounts(container, self._run)
         runs = os.path.dirname(self._run.path)
         root = translate(os.path.dirname(runs), container.get("resolved") or ())
         try:
-            inner = inspect(wanted, container.get("socket"))
-            outside = [source for source, _, _ in wanted if not source.startswith(root + os.sep)]
-            refuse_written(outside, runs, self._run.path)
-        except Refused as reason:
-            raise NotStarted(**reason.failure) from None
-        given = [*(container.get("mounts") or ()), *inner]
-        return run_command(dict(self._spec, container=dict(container, mounts=given)), self._run, umask)
+            inner = check_mounts(all_mounts, container.get("socket"))
+            outside = [source for source, _, _ in all_mounts if not source.startswith(root + os.sep)]
+            refuse_writable(outside, runs, self._run.path)
+        except MountRefused as error:
+            raise NotStarted(**error.failure) from None
+        mounts_option = [*(container.get("mounts") or ()), *inner]
+        return run_command(dict(self._spec, container=dict(container, mounts=mounts_option)), self._run, umask)
 
-    def _run_once(self, command: List[str], word: bytes) -> Optional[str]:
-        """None once the script has its word, else what the engine complained of."""
+    def _run_container(self, command: List[str], payload: bytes) -> Optional[str]:
+        """Return None once the start signal has been sent, or the engine's error message."""
         try:
-            process = self._engine.begin(command)
-        except OSError as error:  # the engine's program is not there
-            raise NotMade("cannot start the container: %s: %s" % (type(error).__name__, error)) from None
-        looked = time.monotonic()
+            process = self._engine.start_process(command)
+        except OSError as error:  # the engine's program does not exist
+            raise NotCreated("cannot start the container: %s: %s" % (type(error).__name__, error)) from None
+        checked_at = time.monotonic()
         while True:
             if os.path.exists(self._run.cancel):
-                finish(process)
-                raise CancelledFirst
-            if self._give(word):
-                finish(process)
+                wait_for_exit(process)
+                raise CanceledBeforeStart
+            if self._send_start_signal(payload):
+                wait_for_exit(process)
                 return None
             code = process.poll()
             if code:
-                return finish(process) or "exit code %d" % code
-            if code == 0 and time.monotonic() > looked + 0.2:
-                looked = time.monotonic()
-                self._look_inside()
+                return wait_for_exit(process) or "exit code %d" % code
+            if code == 0 and time.monotonic() > checked_at + 0.2:
+                checked_at = time.monotonic()
+                self._check_container()
             time.sleep(0.001 if code is None else 0.005)
 
-    def _give(self, word: bytes) -> bool:
-        """The word, if the shell inside is listening. What is noted first is what counts should we die now."""
+    def _send_start_signal(self, payload: bytes) -> bool:
+        """Send the start signal if the shell is listening.
+
+        The ``starting`` marker is written first, so that a watcher finds it if this process dies.
+        """
         run = self._run
         try:
-            door = os.open(run.word, os.O_WRONLY | os.O_NONBLOCK)
+            fifo = os.open(run.start_fifo, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
             return False
         failpoint("before-word")
         try:
-            self.facts = dict(launch_facts(), pid=None, start=None, engine=self._engine.mark())
-            spare_room(run, lambda: write_note(run.starting, self.facts))
+            self.facts = dict(launch_facts(), pid=None, start=None, engine=self._engine.identity())
+            write_with_reserve(run, lambda: write_unsynced(run.starting, self.facts))
             failpoint("word")
-            os.set_blocking(door, True)
-            while word:
-                word = word[os.write(door, word) :]
+            os.set_blocking(fifo, True)
+            while payload:
+                payload = payload[os.write(fifo, payload) :]
         except BrokenPipeError:
             os.unlink(run.starting)
             raise NotStarted("the container ended before the script could start") from None
         finally:
-            os.close(door)
+            os.close(fifo)
         failpoint("after-word")
-        promote(run)
-        close_door(run)
+        confirm_started(run)
+        close_start_fifo(run)
         return True
 
-    def _look_inside(self) -> None:
-        """Raise NotStarted if nobody will ever listen."""
+    def _check_container(self) -> None:
+        """Raise NotStarted if the shell in the container will never listen."""
         state = self._engine.inspect()
         if state["status"] == "missing":
             raise NotStarted("the container was removed before the script could start")
         if state["status"] not in ("exited", "dead"):
-            return  # slow, or the engine has died meanwhile and the container has not
+            return  # the start is slow, or the engine is down while the container still runs
         command = self._spec["commands"][-1]["argv"][0]
         image, user = self._spec["container"]["image"], self._spec["container"].get("user")
         if state["code"] == NO_COMMAND:
-            raise NotStarted(**unstarted(_NO_PROGRAM % (image, command), None, UNFIT))
+            raise NotStarted(**start_failure(_NO_PROGRAM % (image, command), None, UNFIT))
         if state["code"] == NO_LIBC:
-            raise NotStarted(**misfit(self._engine, image, self._spec["container"]["libc"]))
+            raise NotStarted(**explain_libc_mismatch(self._engine, image, self._spec["container"]["libc"]))
         if state["code"] == NO_LOG:
-            raise NotStarted(**unstarted(_NO_LOG % user, None, MOUNTS))
-        words = "the container ended before the script could start: exit code %d %s"
-        raise NotStarted((words % (state["code"], state["error"])).rstrip())
+            raise NotStarted(**start_failure(_NO_LOG % user, None, MOUNTS))
+        message = "the container ended before the script could start: exit code %d %s"
+        raise NotStarted((message % (state["code"], state["error"])).rstrip())
 
-    def _pull(self) -> None:
-        """Fetch the image, or raise NotStarted. What the engine tells of it goes to build.log."""
+    def _pull_image(self) -> None:
+        """Pull the image, or raise NotStarted. The engine's output is written to build.log."""
         run, container = self._run, self._spec["container"]
-        write_note(run.pull, {"image": container["image"], "time": time.time()})
+        write_unsynced(run.pull, {"image": container["image"], "time": time.time()})
         env: Dict[str, str] = {}
         try:
             if container.get("registry") and self._password:
-                env, complaint = self._engine.log_in(self._password)
-                if complaint:
-                    raise NotStarted(**explain_pull(complaint, container))
-            self._pull_with(env)
+                env, error_text = self._engine.log_in(self._password)
+                if error_text:
+                    raise NotStarted(**explain_pull(error_text, container))
+            self._run_pull(env)
         finally:
-            forget_login(self._engine.name)
+            remove_login(self._engine.name)
 
-    def _pull_with(self, env: Dict[str, str]) -> None:
+    def _run_pull(self, env: Dict[str, str]) -> None:
         run, container = self._run, self._spec["container"]
         with open(run.build_log, "ab") as file:
-            begun = file.tell()
-            words = [container["program"], "pull", container["image"]]
-            process = self._engine.begin(words, stdout=file, stderr=file, env=env)
+            offset = file.tell()
+            arguments = [container["program"], "pull", container["image"]]
+            process = self._engine.start_process(arguments, stdout=file, stderr=file, env=env)
         failpoint("pulling")
         while process.poll() is None:
             if os.path.exists(run.cancel):
                 process.kill()
                 process.wait()
-                raise CancelledFirst
+                raise CanceledBeforeStart
             time.sleep(0.02)
         if process.returncode:
             with open(run.build_log, "rb") as file:
-                file.seek(begun)
+                file.seek(offset)
                 raise NotStarted(**explain_pull(file.read(65536).decode("utf-8", "replace"), container))
 
 
-def word_text(secrets: Dict[str, str]) -> bytes:
-    """What the shell inside reads: the secrets, then that it may go."""
+def start_payload(secrets: Dict[str, str]) -> bytes:
+    """Return the input for the shell in the container: the secrets, then the permission to start."""
     lines = []
     for name, value in secrets.items():
         if not (name.isidentifier() and name.isascii()):
             raise ValueError("invalid secret name %s: use letters, digits, and _ only" % name)
         lines.append("export %s='%s'\n" % (name, value.replace("'", "'\\''")))
-    return encode("".join(lines) + "MLW_WORD=go\n")
+    return encode_argument("".join(lines) + "MLW_WORD=go\n")

@@ -1,4 +1,4 @@
-"""What this user's folder on the machine holds, and what of it can be freed."""
+"""Disk usage of this user's root folder, and removal of files that are not needed."""
 
 from __future__ import annotations
 
@@ -7,123 +7,127 @@ import re
 import subprocess
 import time
 
-from .environments import retire
-from .environments.stock import InUse, has_ended
+from .environments import garbage_collection
+from .environments.environment_store import InUse, has_ended
 from .run_removal import remove_run
 from .shared import machine
-from .shared.files import read_json
+from .shared.atomic_files import read_json
+from .shared.folder_tree import remove
 from .shared.kept_reasons import GOING, OTHER, UPLOADING, USED, YOUNG_CODE
-from .shared.layout import Root, is_taken
-from .shared.programs import which
+from .shared.layout import Root, is_claimed
+from .shared.program_lookup import which
 from .shared.store_lock import removing_from_store
-from .shared.tree import remove
-from .shared.untrusted import parse_json
+from .shared.untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-    Answer = Dict[str, Any]
+    Message = Dict[str, Any]
 
 KINDS = ("runs", "snapshots", "blobs", "spares", "lib", "envs", "caches")
-_CODE = ("snapshots", "blobs")
-# What we give names to. Whatever else lies in our folders is somebody's, and stays.
+_CODE_KINDS = ("snapshots", "blobs")
+# Names that mlw creates. Other files in these folders belong to the user and are kept.
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PROJECT = re.compile(r"\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-contained)?(-[0-9]+-[0-9a-f]{12})?")
 _LIBRARY = re.compile(r"[0-9a-f]{16}")
-LEFT = re.compile(r"\.(part|bad|clean)-[0-9a-f]+")  # by a loader that was cut off
+LEFTOVER = re.compile(r"\.(part|bad|clean)-[0-9a-f]+")  # left by an interrupted bootstrap or removal
 _UPLOAD = re.compile(r"part-[0-9A-Za-z._-]+")
-YOUNG = 3600.0  # seconds: it may be about to be used
-_NAMED = 100  # runs of each reason
+RECENT = 3600.0  # seconds; a run may be about to use newer files
+_MAX_NAMES = 100  # maximum number of runs listed per reason
 
 
-def space(root: Root, request: Answer) -> Answer:
-    """How much is where, how much of it nothing needs, and why the rest stays."""
-    found = _survey(root, _Wanted(request, _is_idle(root)))
+def report_usage(root: Root, request: Message) -> Message:
+    """Report the size of each kind, how much can be freed, and why the rest is kept."""
+    entries_by_kind = _collect_entries(root, _KeepRules(request, _has_no_upload(root)))
     disk = os.statvfs(root.path)
     sums = {
         kind: {
             "count": len(entries),
-            "bytes": sum(one["bytes"] for one in entries),
-            "free_count": sum(not one["needed"] for one in entries),
-            "free_bytes": sum(one["bytes"] for one in entries if not one["needed"]),
-            "kept": _reasons(kind, entries),
+            "bytes": sum(entry["bytes"] for entry in entries),
+            "free_count": sum(not entry["needed"] for entry in entries),
+            "free_bytes": sum(entry["bytes"] for entry in entries if not entry["needed"]),
+            "kept": _group_by_reason(kind, entries),
         }
-        for kind, entries in found.items()
+        for kind, entries in entries_by_kind.items()
     }
     return {"ok": True, "kinds": sums, "disk_free": disk.f_bavail * disk.f_frsize, "root": root.path}
 
 
-def _reasons(kind: str, entries: "List[Answer]") -> "Dict[str, Answer]":
-    """Why entries stay → how many, their bytes, and of runs the names of the first ones."""
-    found: Dict[str, Answer] = {}
-    for one in entries:
-        if one["needed"]:
-            sums = found.setdefault(one["needed"], {"count": 0, "bytes": 0})
+def _group_by_reason(kind: str, entries: "List[Message]") -> "Dict[str, Message]":
+    """Return a mapping of reasons to the count, the bytes, and the names of the first runs."""
+    groups: Dict[str, Message] = {}
+    for entry in entries:
+        if entry["needed"]:
+            sums = groups.setdefault(entry["needed"], {"count": 0, "bytes": 0})
             sums["count"] += 1
-            sums["bytes"] += one["bytes"]
-            if kind == "runs" and sums["count"] <= _NAMED:
-                sums.setdefault("names", []).append(os.path.basename(one["path"]))
-    return found
+            sums["bytes"] += entry["bytes"]
+            if kind == "runs" and sums["count"] <= _MAX_NAMES:
+                sums.setdefault("names", []).append(os.path.basename(entry["path"]))
+    return groups
 
 
-def free(root: Root, request: Answer) -> Answer:
-    """Remove what nothing needs, of the kinds in ``what``; with ``dry_run`` only say it.
+def free_space(root: Root, request: Message) -> Message:
+    """Remove entries of the kinds in ``what`` that are not needed. With ``dry_run``, only report them.
 
-    ``keep``: runs to be kept. ``runs``: those that may go; all that have ended, if it is not said. ``young``: code
-    that came in so many seconds stays, for a submit may be about to use it. ``idle``: environments that were used in
-    so many seconds stay: to build them again may take long. Caches of packages always do; see ``retire.remove``.
+    ``keep``: runs to keep. ``runs``: runs that may be removed; default: all that have ended.
+    ``young``: keep code that arrived within this number of seconds, because a submission may be about
+    to use it. ``idle``: keep environments that were used within this number of seconds, because
+    rebuilding may take a long time. Package caches are always kept
+    (``garbage_collection.handle_remove`` removes them).
     """
     kinds = [kind for kind in request.get("what", KINDS) if kind in KINDS]
     if request.get("dry_run"):
-        return _free(root, request, kinds, _Wanted(request, _is_idle(root)))
-    # Uploads wait for the lock, so it is held for code only: what else there is may take long to look at.
-    freed = _free(root, request, [kind for kind in kinds if kind not in _CODE], _Wanted(request, True))
-    with removing_from_store(root) as alone:
-        code = _free(root, request, [kind for kind in kinds if kind in _CODE], _Wanted(request, alone))
+        return _free_kinds(root, request, kinds, _KeepRules(request, _has_no_upload(root)))
+    # Uploads wait for the lock, so hold it only for code: checking the other kinds may take a long time.
+    freed = _free_kinds(root, request, [kind for kind in kinds if kind not in _CODE_KINDS], _KeepRules(request, True))
+    with removing_from_store(root) as exclusive:
+        code = _free_kinds(
+            root, request, [kind for kind in kinds if kind in _CODE_KINDS], _KeepRules(request, exclusive)
+        )
     for key in ("removed", "kept"):
         freed[key].update(code[key])
     freed["problems"] = (freed["problems"] + code["problems"])[:20]
     return freed
 
 
-def _is_idle(root: Root) -> bool:
-    """Whether no upload is under way at this moment."""
-    with removing_from_store(root) as alone:
-        return alone
+def _has_no_upload(root: Root) -> bool:
+    """Return whether no upload is in progress."""
+    with removing_from_store(root) as exclusive:
+        return exclusive
 
 
-def _free(root: Root, request: Answer, kinds: "List[str]", wanted: "_Wanted") -> Answer:
+def _free_kinds(root: Root, request: Message, kinds: "List[str]", rules: "_KeepRules") -> Message:
     removed: Dict[str, Dict[str, int]] = {}
-    kept: Dict[str, Dict[str, Answer]] = {}
+    kept: Dict[str, Dict[str, Message]] = {}
     problems: List[str] = []
-    for kind, entries in _survey(root, wanted, kinds).items():
+    for kind, entries in _collect_entries(root, rules, kinds).items():
         removed[kind] = {"count": 0, "bytes": 0}
-        kept[kind] = _reasons(kind, entries)
-        for one in entries:
-            if one["needed"]:
+        kept[kind] = _group_by_reason(kind, entries)
+        for entry in entries:
+            if entry["needed"]:
                 continue
             try:
                 if kind == "envs" and not request.get("dry_run"):
-                    one["bytes"] = retire.end(root, one["path"], wanted.idle)
+                    entry["bytes"] = garbage_collection.remove_path(root, entry["path"], rules.idle)
                 elif not request.get("dry_run"):
-                    _remove(kind, one["path"])
+                    _remove(kind, entry["path"])
                 removed[kind]["count"] += 1
-                removed[kind]["bytes"] += one["bytes"]
+                removed[kind]["bytes"] += entry["bytes"]
             except InUse:
-                continue  # a run has come that needs it
+                continue  # a run that needs it has started
             except OSError as error:
-                problems.append("%s: %s" % (one["path"], error.strerror))
+                problems.append("%s: %s" % (entry["path"], error.strerror))
     return {"ok": True, "removed": removed, "kept": kept, "problems": problems[:20]}
 
 
 def _remove(kind: str, path: str) -> None:
-    if kind == "snapshots":  # the note first: without its list it would vouch for nothing
-        for note in (path[: -len(".json")] + ".checked", path):
-            if os.path.lexists(note):
-                os.unlink(note)
+    if kind == "snapshots":  # remove the verification marker first: it must not exist without its manifest
+        for obsolete in (path[: -len(".json")] + ".checked", path):
+            if os.path.lexists(obsolete):
+                os.unlink(obsolete)
     elif kind in ("spares", "lib"):
-        # Under a name that nobody asks for: whoever takes it now gets all of it, or none.
+        # Rename it first, so that a process that uses it at this moment gets either all files or none.
         aside = os.path.join(os.path.dirname(path), ".clean-" + os.urandom(8).hex())
         os.rename(path, aside)
         remove(aside)
@@ -133,13 +137,13 @@ def _remove(kind: str, path: str) -> None:
         remove(path)
 
 
-def linger(root: Root, request: Answer) -> Answer:
-    """Let this user's processes outlive the login (logind), or take that back."""
+def set_linger(root: Root, request: Message) -> Message:
+    """Allow this user's processes to outlive the login session (logind), or revert that."""
     program = which("loginctl")
     if program is None:
         return {"ok": False, "problem": "loginctl is not installed"}
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [program, "enable-linger" if request.get("on") else "disable-linger"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -148,174 +152,203 @@ def linger(root: Root, request: Answer) -> Answer:
         )
     except subprocess.TimeoutExpired:
         return {"ok": False, "problem": "loginctl does not respond"}
-    said = done.stdout.decode("utf-8", "replace").strip()
-    return {"ok": True} if done.returncode == 0 else {"ok": False, "problem": said[-500:]}
+    output = result.stdout.decode("utf-8", "replace").strip()
+    return {"ok": True} if result.returncode == 0 else {"ok": False, "problem": output[-500:]}
 
 
-# -- what is there -------------------------------------------------------------------------------------
+# -- inventory -----------------------------------------------------------------------------------------
 
 
-class _Wanted:
-    """What the asker says about runs. ``alone``: no upload is under way."""
+class _KeepRules:
+    """Rules for which runs and code to keep. ``exclusive``: no upload is in progress."""
 
-    def __init__(self, request: Answer, alone: bool) -> None:
+    def __init__(self, request: Message, exclusive: bool) -> None:
         reasons = request.get("reasons", {})
         self.keep = {name: str(reasons.get(name, OTHER)) for name in request.get("keep", [])}
         self.runs = set(request["runs"]) if "runs" in request else None
         self.young = float(request.get("young", 0))
-        self.idle = float(request.get("idle", retire.IDLE))
-        self.alone = alone
+        self.idle = float(request.get("idle", garbage_collection.IDLE_SECONDS))
+        self.exclusive = exclusive
 
-    def why_run(self, name: str) -> str:
-        """Why a run stays; "" if it may go."""
+    def reason_to_keep_run(self, name: str) -> str:
+        """Return why a run is kept, or "" if it may be removed."""
         return self.keep.get(name) or (OTHER if self.runs is not None and name not in self.runs else "")
 
-    def why_code(self, path: str, needed: bool) -> str:
-        """The same for a list of code, or for a file that such a list names."""
+    def reason_to_keep_code(self, path: str, needed: bool) -> str:
+        """Return why a manifest, or a blob that a manifest lists, is kept; "" if it is removable."""
         if needed:
             return USED
-        return UPLOADING if not self.alone else YOUNG_CODE if _is_young(path, self.young) else ""
+        return UPLOADING if not self.exclusive else YOUNG_CODE if _is_recent(path, self.young) else ""
 
-    def why_unlisted(self) -> str:
-        """For a file that no list names: its upload was broken off, unless it is still under way."""
-        return "" if self.alone else UPLOADING
+    def reason_to_keep_unlisted(self) -> str:
+        """Return why a blob that no manifest lists is kept, or "".
+
+        Such a blob belongs to an upload that was aborted or is still in progress.
+        """
+        return "" if self.exclusive else UPLOADING
 
 
-def _survey(root: Root, wanted: _Wanted, kinds: "Any" = KINDS) -> "Dict[str, List[Answer]]":
-    """kind → entries with path, bytes and why they stay ("": they can go). What only freed entries need can go, too."""
-    runs = [found for found in (_run(root, name, wanted) for name in names_in(root.runs)) if found]
-    stay = [one for one in runs if one["needed"] or "runs" not in kinds]
-    digests = {one["snapshot"] for one in stay if not one["finished"]}
+def _collect_entries(root: Root, rules: _KeepRules, kinds: "Any" = KINDS) -> "Dict[str, List[Message]]":
+    """Return a mapping of kinds to entries with path, bytes, and the reason to keep them.
+
+    An empty reason means that the entry can be removed. This includes entries that only other removable
+    entries need.
+    """
+    runs = [
+        entries_by_kind
+        for entries_by_kind in (_run_entry(root, name, rules) for name in list_names(root.runs))
+        if entries_by_kind
+    ]
+    remaining_runs = [entry for entry in runs if entry["needed"] or "runs" not in kinds]
+    digests = {entry["snapshot"] for entry in remaining_runs if not entry["finished"]}
     snapshots = [
-        {"path": path, "needed": wanted.why_code(path, name[:-5] in digests)}
-        for name, path in _entries(root.snapshots)
+        {"path": path, "needed": rules.reason_to_keep_code(path, name[:-5] in digests)}
+        for name, path in _list_entries(root.snapshots)
         if name.endswith(".json") and _DIGEST.fullmatch(name[:-5])
     ]
-    kept = _contents(
-        (one["path"], one["needed"] or USED) for one in snapshots if one["needed"] or "snapshots" not in kinds
+    kept_blobs = _blobs_of_manifests(
+        (entry["path"], entry["needed"] or USED) for entry in snapshots if entry["needed"] or "snapshots" not in kinds
     )
-    used = {one["lib"] for one in runs if one["needed"]} | _libraries_at_work(root)
-    built_for = {one["env"] for one in stay if not one["finished"]}
-    looked = retire.for_clean(root, wanted.idle, built_for) if {"envs", "caches"}.intersection(kinds) else ([], [])
-    found: Dict[str, List[Answer]] = {
+    used_libraries = {entry["lib"] for entry in runs if entry["needed"]} | _libraries_in_use(root)
+    used_environments = {entry["env"] for entry in remaining_runs if not entry["finished"]}
+    environments = (
+        garbage_collection.list_for_clean(root, rules.idle, used_environments)
+        if {"envs", "caches"}.intersection(kinds)
+        else ([], [])
+    )
+    entries_by_kind: Dict[str, List[Message]] = {
         "runs": runs,
         "snapshots": snapshots,
-        "blobs": [*_blobs(root, kept, wanted), *_packages(root, wanted)],
+        "blobs": [*_blob_entries(root, kept_blobs, rules), *_package_entries(root, rules)],
         "spares": [
-            {"path": path, "needed": USED if name.startswith(".") and _is_young(path) else ""}
-            for name, path in _entries(root.spares)
-            if _PROJECT.fullmatch(name) or LEFT.fullmatch(name)
+            {"path": path, "needed": USED if name.startswith(".") and _is_recent(path) else ""}
+            for name, path in _list_entries(root.warm_copies)
+            if _PROJECT.fullmatch(name) or LEFTOVER.fullmatch(name)
         ],
-        "lib": list(_libraries(root, used)),
-        "envs": looked[0],
-        "caches": looked[1],
+        "lib": list(_library_entries(root, used_libraries)),
+        "envs": environments[0],
+        "caches": environments[1],
     }
-    found = {kind: found[kind] for kind in KINDS if kind in kinds}
-    for entries in found.values():
-        for one in entries:
-            one.setdefault("bytes", size_of(one["path"]))
-    return found
+    entries_by_kind = {kind: entries_by_kind[kind] for kind in KINDS if kind in kinds}
+    for entries in entries_by_kind.values():
+        for entry in entries:
+            entry.setdefault("bytes", disk_size(entry["path"]))
+    return entries_by_kind
 
 
-def _run(root: Root, name: str, wanted: _Wanted) -> "Optional[Answer]":
-    """None for a folder that is no run of ours: what we made says so itself."""
+def _run_entry(root: Root, name: str, rules: _KeepRules) -> "Optional[Message]":
+    """Return the entry for a run, or None if the folder is not a run."""
     run = root.run(name)
     spec = read_json(run.spec)
     if not spec or spec.get("id") != name or os.path.islink(run.path):
         return None
     finished = has_ended(run)
-    going = machine.is_locked(run.lock) or (is_taken(run) and not finished)
-    needed = GOING if going else wanted.why_run(name)
+    is_active = machine.is_locked(run.lock) or (is_claimed(run) and not finished)
+    needed = GOING if is_active else rules.reason_to_keep_run(name)
     library = str(spec.get("environment", {}).get("PYTHONPATH", ""))
-    used = library.partition(root.lib + "/")[2].partition("/")[0]
+    library_name = library.partition(root.lib + "/")[2].partition("/")[0]
     snapshot = spec.get("snapshot")
-    built = (spec.get("lock") or {}).get("digest")
-    return {"path": run.path, "needed": needed, "finished": finished, "snapshot": snapshot, "lib": used, "env": built}
+    environment = (spec.get("lock") or {}).get("digest")
+    return {
+        "path": run.path,
+        "needed": needed,
+        "finished": finished,
+        "snapshot": snapshot,
+        "lib": library_name,
+        "env": environment,
+    }
 
 
-def _contents(lists: "Iterable[Tuple[str, str]]") -> "Dict[str, str]":
-    """Files that lists of code name → why the list stays."""
-    found: Dict[str, str] = {}
-    for path, why in lists:
+def _blobs_of_manifests(manifests: "Iterable[Tuple[str, str]]") -> "Dict[str, str]":
+    """Return the reason to keep each blob that the manifests list, by blob."""
+    reasons: Dict[str, str] = {}
+    for path, reason in manifests:
         try:
             with open(path, "rb") as file:
-                found.update((entry[1], why) for entry in parse_json(file.read())["files"])
+                reasons.update((entry[1], reason) for entry in parse_json(file.read())["files"])
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             continue
-    return found
+    return reasons
 
 
-def _libraries(root: Root, used: "Set[str]") -> "Iterator[Answer]":
-    for name, path in _entries(root.lib):
+def _library_entries(root: Root, used: "Set[str]") -> "Iterator[Message]":
+    for name, path in _list_entries(root.lib):
         if _LIBRARY.fullmatch(name) and os.path.exists(os.path.join(path, "remote", "agent.py")):
             yield {"path": path, "needed": USED if name in used else ""}
-        elif LEFT.fullmatch(name):
-            yield {"path": path, "needed": USED if _is_young(path) else ""}
+        elif LEFTOVER.fullmatch(name):
+            yield {"path": path, "needed": USED if _is_recent(path) else ""}
 
 
-def _is_young(path: str, age: float = YOUNG) -> bool:
+def _is_recent(path: str, age: float = RECENT) -> bool:
     try:
         return time.time() - os.lstat(path).st_mtime < age
     except OSError:
         return True
 
 
-def _blobs(root: Root, kept: "Dict[str, str]", wanted: _Wanted) -> "Iterator[Answer]":
-    for folder, place in _entries(root.blobs):
+def _blob_entries(root: Root, kept: "Dict[str, str]", rules: _KeepRules) -> "Iterator[Message]":
+    for folder, folder_path in _list_entries(root.blobs):
         if _UPLOAD.fullmatch(folder):
-            yield {"path": place, "needed": wanted.why_unlisted()}
+            yield {"path": folder_path, "needed": rules.reason_to_keep_unlisted()}
             continue
-        for name, path in _entries(place) if len(folder) == 2 else ():
+        for name, path in _list_entries(folder_path) if len(folder) == 2 else ():
             if _DIGEST.fullmatch(folder + name):
-                yield {"path": path, "needed": kept.get(folder + name) or wanted.why_unlisted()}
+                yield {"path": path, "needed": kept.get(folder + name) or rules.reason_to_keep_unlisted()}
 
 
-def _packages(root: Root, wanted: _Wanted) -> "Iterator[Answer]":
-    """What uploads of packages left that were broken off. A list is there from the last file until they are sorted."""
+def _package_entries(root: Root, rules: _KeepRules) -> "Iterator[Message]":
+    """Yield the files in the incoming store for packages, which aborted uploads leave behind.
+
+    Files in a recent manifest are still needed: their upload is complete, but they are not moved to the packages yet.
+    """
     store = Root(os.path.join(root.packages, "incoming"))
-    lists = [path for name, path in _entries(store.snapshots) if name.endswith(".json") and _is_young(path)]
-    return _blobs(store, _contents((path, YOUNG_CODE) for path in lists), wanted)
+    manifests = [path for name, path in _list_entries(store.snapshots) if name.endswith(".json") and _is_recent(path)]
+    return _blob_entries(store, _blobs_of_manifests((path, YOUNG_CODE) for path in manifests), rules)
 
 
-def _libraries_at_work(root: Root) -> "Set[str]":
-    """Those that a living process was started from: ours, and supervisors'."""
-    mark = os.fsencode(root.lib) + b"/"
-    found = {os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))}
-    for name in names_in("/proc"):
-        if name.isdigit():
+def _libraries_in_use(root: Root) -> "Set[str]":
+    """Return the libraries from which living processes were started: this process and supervisors."""
+    prefix = os.fsencode(root.lib) + b"/"
+    names = {os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))}
+    for pid in list_names("/proc"):
+        if pid.isdigit():
             try:
-                with open("/proc/%s/cmdline" % name, "rb") as file:
-                    rest = file.read().partition(mark)[2]
+                with open("/proc/%s/cmdline" % pid, "rb") as file:
+                    rest = file.read().partition(prefix)[2]
             except OSError:
                 continue
-            found.add(os.fsdecode(rest.partition(b"/")[0]))
-    return found
+            names.add(os.fsdecode(rest.partition(b"/")[0]))
+    return names
 
 
-def names_in(folder: str) -> "List[str]":
+def list_names(folder: str) -> "List[str]":
     try:
         return os.listdir(folder)
     except OSError:
         return []
 
 
-def _entries(folder: str) -> "List[Tuple[str, str]]":
-    return [(name, os.path.join(folder, name)) for name in names_in(folder)]
+def _list_entries(folder: str) -> "List[Tuple[str, str]]":
+    return [(name, os.path.join(folder, name)) for name in list_names(folder)]
 
 
-def size_of(path: str) -> int:
-    """On disk, links not followed."""
+def disk_size(path: str) -> int:
+    """Return the size on disk without following links."""
     total, pending = 0, [path]
     while pending:
-        place = pending.pop()
+        current = pending.pop()
         try:
-            facts = os.lstat(place)
-            total += getattr(facts, "st_blocks", facts.st_size // 512 + 1) * 512
-            if os.path.isdir(place) and not os.path.islink(place):
-                pending += [os.path.join(place, name) for name in os.listdir(place)]
+            status = os.lstat(current)
+            total += getattr(status, "st_blocks", status.st_size // 512 + 1) * 512
+            if os.path.isdir(current) and not os.path.islink(current):
+                pending += [os.path.join(current, name) for name in os.listdir(current)]
         except OSError:
             continue
     return total
 
 
-ASKED: "Dict[str, Callable[[Root, Answer], Answer]]" = {"space": space, "free": free, "linger": linger}
+HANDLERS: "Dict[str, Callable[[Root, Message], Message]]" = {
+    "space": report_usage,
+    "free": free_space,
+    "linger": set_linger,
+}

@@ -1,32 +1,39 @@
-"""What Docker and podman complain of, and what each complaint means: one sentence, with the remedy."""
+"""Known error messages of Docker and podman, each with an explanation and a remedy."""
 
 from __future__ import annotations
 
 from .shared.containers import SUGGESTED_IMAGE
 from .shared.failure import failure
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
     from .shared.failure import Failure
 
-# A Debian with Python, small, and with the C library that wheels are built for.
 
-_LONGEST = 500
+_MAX_LENGTH = 500
 _UNKNOWN = "could-not-start"
-_NOISE = ("docker: ", "Error response from daemon: ", "Error: ", "error: ", "OCI runtime error: ")
-_SKIPPED = ("run 'docker", "see 'docker", "unable to find image", "trying to pull", "warning: ", "usage: ", "time=")
+_PREFIXES = ("docker: ", "Error response from daemon: ", "Error: ", "error: ", "OCI runtime error: ")
+_SKIPPED_LINES = (
+    "run 'docker",
+    "see 'docker",
+    "unable to find image",
+    "trying to pull",
+    "warning: ",
+    "usage: ",
+    "time=",
+)
 
 NOT_PERMITTED, NOT_RUNNING = "docker-not-permitted", "docker-not-running"
 NOT_PULLED, UNFIT, MOUNTS, NO_GPU = "image-not-pulled", "image-unfit", "mounts", "no-gpu-in-container"
-_TAKEN = "a container named {name} already exists and does not belong to this run"
+_NAME_TAKEN = "a container named {name} already exists and does not belong to this run"
 _NO_SHELL = "image {image} has no /bin/sh, which mlw needs to start a script"
-_START = "start it with 'systemctl start docker'"
+_START_DOCKER = "start it with 'systemctl start docker'"
 
-# (all of these in the text, page of mlw explain, what it means, what to do). The first that fits is told.
-# {image}, {program}, {name}, {said}
-_MEANINGS: "Tuple[Tuple[Tuple[str, ...], Optional[str], str, Optional[str]], ...]" = (
+# (strings that must all occur, mlw explain page, message, hint). The first match is used.
+# Placeholders: {image}, {program}, {name}, {details}
+_KNOWN_ERRORS: "Tuple[Tuple[Tuple[str, ...], Optional[str], str, Optional[str]], ...]" = (
     (
         ("permission denied", "trying to connect"),
         NOT_PERMITTED,
@@ -44,11 +51,11 @@ _MEANINGS: "Tuple[Tuple[Tuple[str, ...], Optional[str], str, Optional[str]], ...
     (
         ("cannot connect: ", "no such file"),
         NOT_RUNNING,
-        "{program} is not installed: {said}",
+        "{program} is not installed: {details}",
         "install Docker or podman",
     ),
-    (("cannot connect",), NOT_RUNNING, "the Docker engine does not respond ({said})", _START),
-    (("failed to connect",), NOT_RUNNING, "the Docker engine does not respond ({said})", _START),
+    (("cannot connect",), NOT_RUNNING, "the Docker engine does not respond ({details})", _START_DOCKER),
+    (("failed to connect",), NOT_RUNNING, "the Docker engine does not respond ({details})", _START_DOCKER),
     (("container-init binary not found",), NOT_RUNNING, "podman's init program is missing", "install catatonit"),
     (
         ("could not select device driver",),
@@ -63,15 +70,15 @@ _MEANINGS: "Tuple[Tuple[Tuple[str, ...], Optional[str], str, Optional[str]], ...
         "the engine has no CDI definition for these GPUs",
         "ask an administrator to run 'nvidia-ctk cdi generate' on the target",
     ),
-    (("nvidia-container-cli", "unknown device"), None, "the engine did not find the requested GPU: {said}", None),
+    (("nvidia-container-cli", "unknown device"), None, "the engine did not find the requested GPU: {details}", None),
     (
         ("nvidia-container-cli",),
         NO_GPU,
-        "the NVIDIA Container Toolkit failed: {said}",
+        "the NVIDIA Container Toolkit failed: {details}",
         "check that nvidia-smi works on the target",
     ),
-    (("is already in use by container",), None, _TAKEN, None),
-    (("already in use",), None, _TAKEN, None),
+    (("is already in use by container",), None, _NAME_TAKEN, None),
+    (("already in use",), None, _NAME_TAKEN, None),
     (
         ("no space left on device",),
         NOT_RUNNING,
@@ -81,37 +88,37 @@ _MEANINGS: "Tuple[Tuple[Tuple[str, ...], Optional[str], str, Optional[str]], ...
     (
         ("permission denied", "mount"),
         MOUNTS,
-        "the engine cannot access a mount source: {said}",
+        "the engine cannot access a mount source: {details}",
         "NFS home folders often block even root; make ~/.mlw a link to a folder on a local disk",
     ),
-    (("bind source path does not exist",), MOUNTS, "mount source does not exist on the target: {said}", None),
-    (("statfs", "no such file"), MOUNTS, "mount source does not exist on the target: {said}", None),
+    (("bind source path does not exist",), MOUNTS, "mount source does not exist on the target: {details}", None),
+    (("statfs", "no such file"), MOUNTS, "mount source does not exist on the target: {details}", None),
     (
         ("network", "not found"),
         None,
-        "the engine did not find the network: {said}",
+        "the engine did not find the network: {details}",
         "check 'network' in the .compute file",
     ),
     (("exec format error",), UNFIT, "image {image} is built for a different CPU architecture", None),
-    (("no matching manifest",), UNFIT, "image {image} is built for a different CPU architecture: {said}", None),
+    (("no matching manifest",), UNFIT, "image {image} is built for a different CPU architecture: {details}", None),
     (("/bin/sh", "no such file"), UNFIT, _NO_SHELL, None),
     (("/bin/sh", "not found"), UNFIT, _NO_SHELL, None),
-    (("minimum memory limit",), None, "the value of 'memory' is too small for a container: {said}", None),
-    (("range of cpus",), None, "the value of 'cpus' exceeds the target's CPUs: {said}", None),
+    (("minimum memory limit",), None, "the value of 'memory' is too small for a container: {details}", None),
+    (("range of cpus",), None, "the value of 'cpus' exceeds the target's CPUs: {details}", None),
     (
         ("invalid reference format",),
         None,
         "invalid image name {image}",
         "check baseDockerImage in the .compute file",
     ),
-    (("unauthorized",), NOT_PULLED, "the registry refused the login for image {image}: {said}", None),
+    (("unauthorized",), NOT_PULLED, "the registry refused the login for image {image}: {details}", None),
     (
         ("no basic auth credentials",),
         NOT_PULLED,
         "the registry requires a login for image {image}",
         "set registryUsername in the .compute file",
     ),
-    (("toomanyrequests",), NOT_PULLED, "registry rate limit reached for image {image}: {said}", None),
+    (("toomanyrequests",), NOT_PULLED, "registry rate limit reached for image {image}: {details}", None),
 )
 _UNREACHABLE = (
     "dial tcp",
@@ -127,7 +134,7 @@ _UNREACHABLE = (
     "temporary failure",
     "no route",
 )
-_ABSENT = (
+_NOT_FOUND = (
     "pull access denied",
     "manifest unknown",
     "manifest for",
@@ -141,73 +148,76 @@ _ABSENT = (
 )
 
 
-def explain(text: str, container: Dict[str, Any]) -> Failure:
-    """What the engine's stderr means for a start."""
-    known = _meaning(text, container)
-    return known or unstarted("the engine could not start the container: %s" % said(text))
+def explain_start(text: str, container: Dict[str, Any]) -> Failure:
+    """Explain the engine's stderr after a failed start."""
+    failure_data = _match_known_error(text, container)
+    return failure_data or start_failure("the engine could not start the container: %s" % last_message(text))
 
 
-def unstarted(message: str, hint: Optional[str] = None, page: Optional[str] = None) -> Failure:
-    """The failure of a container that did not start; its page is its code, where it has one."""
+def start_failure(message: str, hint: Optional[str] = None, page: Optional[str] = None) -> Failure:
+    """Return the failure of a container that did not start. ``page`` is its ``mlw explain`` page and code."""
     return failure(page or _UNKNOWN, message, hint, page or _UNKNOWN)
 
 
 def explain_pull(text: str, container: Dict[str, Any]) -> Failure:
-    """What it means for a pull: the image is named, and what to use instead."""
-    image, low = container["image"], text.lower()
-    known = _meaning(text, container)
-    if known:
-        return known
-    if any(word in low for word in _UNREACHABLE):
-        return unstarted(
-            "image %s is not on the target, and the registry cannot be reached: %s" % (image, said(text)),
+    """Explain the engine's stderr after a failed pull, including the image and alternatives."""
+    image, lowered = container["image"], text.lower()
+    failure_data = _match_known_error(text, container)
+    if failure_data:
+        return failure_data
+    if any(pattern in lowered for pattern in _UNREACHABLE):
+        return start_failure(
+            "image %s is not on the target, and the registry cannot be reached: %s" % (image, last_message(text)),
             "pull the image on the target, load it with 'docker load', or set baseDockerImage to an image listed by"
             " 'docker images'",
             NOT_PULLED,
         )
-    if any(word in low for word in _ABSENT):
-        return missing(image)
-    return unstarted("image %s cannot be pulled: %s" % (image, said(text)), None, NOT_PULLED)
+    if any(pattern in lowered for pattern in _NOT_FOUND):
+        return missing_image(image)
+    return start_failure("image %s cannot be pulled: %s" % (image, last_message(text)), None, NOT_PULLED)
 
 
-def missing(image: str) -> Failure:
-    """There is no such image, here or in a registry."""
+def missing_image(image: str) -> Failure:
+    """Return the failure for an image that is neither on the target nor in a registry."""
     if "microsoft/mmlspark" in image:
-        return unstarted(
+        return start_failure(
             "image %s was withdrawn by its publisher" % image,
             "set baseDockerImage in the .compute file to %s, and list the packages that the script needs"
             % SUGGESTED_IMAGE,
             NOT_PULLED,
         )
-    return unstarted(
+    return start_failure(
         "image %s does not exist or is private" % image,
         "check the spelling, log in (registryUsername), or set baseDockerImage to %s" % SUGGESTED_IMAGE,
         NOT_PULLED,
     )
 
 
-def said(text: str) -> str:
-    """The line that matters, without what stands before each of them."""
-    lines = [_bare(line) for line in text.splitlines()]
-    telling = [line for line in lines if line and not line.lower().startswith(_SKIPPED)]
-    return (telling[-1] if telling else "no reason given")[:_LONGEST].rstrip(". ")
+def last_message(text: str) -> str:
+    """Return the relevant line of the engine's output, without prefixes."""
+    lines = [_strip_prefixes(line) for line in text.splitlines()]
+    messages = [line for line in lines if line and not line.lower().startswith(_SKIPPED_LINES)]
+    return (messages[-1] if messages else "no reason given")[:_MAX_LENGTH].rstrip(". ")
 
 
-def _meaning(text: str, container: Dict[str, Any]) -> Optional[Failure]:
-    low = text.lower()
-    for signs, page, sentence, hint in _MEANINGS:
-        if all(sign in low for sign in signs):
-            message = sentence.format(
-                image=container["image"], program=container["program"], name=container["name"], said=said(text)
+def _match_known_error(text: str, container: Dict[str, Any]) -> Optional[Failure]:
+    lowered = text.lower()
+    for patterns, page, template, hint in _KNOWN_ERRORS:
+        if all(pattern in lowered for pattern in patterns):
+            message = template.format(
+                image=container["image"],
+                program=container["program"],
+                name=container["name"],
+                details=last_message(text),
             )
-            return unstarted(message, hint, page)
+            return start_failure(message, hint, page)
     return None
 
 
-def _bare(line: str) -> str:
-    line, before = line.strip(), ""
-    while line != before:
-        before = line
-        for noise in _NOISE:
-            line = line[len(noise) :] if line.startswith(noise) else line
+def _strip_prefixes(line: str) -> str:
+    line, previous = line.strip(), ""
+    while line != previous:
+        previous = line
+        for prefix in _PREFIXES:
+            line = line[len(prefix) :] if line.startswith(prefix) else line
     return line

@@ -1,6 +1,8 @@
-"""What the agent answers. Requests come by stdin and are answered in order on stdout (see ``frames.py``).
+"""Request handlers of the agent.
 
-An answer is one message; before it there may be others that say ``"more": true``. It ends when stdin does.
+Requests arrive on stdin; responses are written to stdout in order (see ``frames.py``). A response
+is one message, possibly preceded by messages with ``"more": true``. The agent exits when stdin
+ends.
 """
 
 from __future__ import annotations
@@ -10,22 +12,22 @@ import sys
 import time
 
 from .shared import machine
-from .shared.failure import AGENT_ERROR, completed, failure, of_os_error, refusal
-from .shared.frames import CHUNK, Closed, FrameError, Pipe
-from .shared.layout import Root, RunFolder, check_run_id, is_taken
-from .shared.versions import PROTOCOL
+from .shared.failure import AGENT_ERROR, complete_answer, failure, failure_answer, failure_from_os_error
+from .shared.frames import CHUNK, ConnectionClosed, FrameError, Pipe
+from .shared.layout import Root, RunFolder, check_run_id, is_claimed
+from .shared.protocol_versions import PROTOCOL
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, Optional
 
     Message = Dict[str, Any]
 
-LONGEST_WAIT = 60.0
+MAX_WAIT = 60.0
 
 
-class Talk:
-    """One conversation: what handlers need besides the request."""
+class Connection:
+    """A client connection: the data that handlers need in addition to the request."""
 
     def __init__(self, root: Root, pipe: "Optional[Pipe]") -> None:
         self.root = root
@@ -41,19 +43,19 @@ class Talk:
         return self.root.run(check_run_id(str(request["run"])))
 
 
-def _hello(talk: Talk, request: Message, body: bytes) -> Message:
-    theirs = request.get("protocol", PROTOCOL)
-    if theirs != PROTOCOL:  # before anything is written for a client that may mean something else by it
-        problem = "the client uses protocol %a, but this agent uses protocol %d" % (theirs, PROTOCOL)
+def _hello(connection: Connection, request: Message, body: bytes) -> Message:
+    client_protocol = request.get("protocol", PROTOCOL)
+    if client_protocol != PROTOCOL:  # write no files, because such a client may interpret them differently
+        problem = "the client uses protocol %a, but this agent uses protocol %d" % (client_protocol, PROTOCOL)
         return {"ok": False, "protocol": PROTOCOL, "problem": problem}
-    from .clients import greet  # noqa: PLC0415
+    from .client_registry import register_client  # noqa: PLC0415
 
-    os.makedirs(talk.root.path, 0o700, exist_ok=True)
-    greet(talk.root, request.get("client"))
+    os.makedirs(connection.root.path, 0o700, exist_ok=True)
+    register_client(connection.root, request.get("client"))
     return {
         "ok": True,
         "protocol": PROTOCOL,
-        "root": talk.root.path,
+        "root": connection.root.path,
         "python": sys.executable,
         "version": list(sys.version_info[:3]),
         "uid": os.getuid() if hasattr(os, "getuid") else None,
@@ -62,159 +64,161 @@ def _hello(talk: Talk, request: Message, body: bytes) -> Message:
     }
 
 
-def _verb(talk: Talk, request: Message, body: bytes) -> Message:
+def _run_command(connection: Connection, request: Message, body: bytes) -> Message:
     if request["do"] not in ("start", "build"):
-        return _act(talk, request)
-    from .shared.store_lock import relying_on_store  # noqa: PLC0415
+        return _execute_command(connection, request)
+    from .shared.store_lock import using_store  # noqa: PLC0415
 
-    with relying_on_store(talk.root):  # no purge begins before the supervisor holds the lock of its run
+    with using_store(connection.root):  # no purge can start before the supervisor locks its run
         if not os.path.exists(__file__):
             return {"ok": False, "problem": "another client removed mlw from this machine; try again"}
-        return _act(talk, request)
+        return _execute_command(connection, request)
 
 
-def _act(talk: Talk, request: Message) -> Message:
-    from .verbs import VERBS  # noqa: PLC0415 - a connection that only reads has no use for a supervisor
+def _execute_command(connection: Connection, request: Message) -> Message:
+    from .run_commands import COMMANDS  # noqa: PLC0415 - not needed by connections that only read
 
-    run = talk.run(request)
-    words, message = [str(word) for word in request.get("words", [])], request.get("message", {})
-    decided = is_taken(run) or os.path.exists(run.cancel)  # then no code is needed
-    if request["do"] == "start" and "spec" in message and not decided:
-        from .present import has_code  # noqa: PLC0415
+    run = connection.run(request)
+    arguments, message = [str(argument) for argument in request.get("words", [])], request.get("message", {})
+    is_decided = is_claimed(run) or os.path.exists(run.cancel)  # if so, neither code nor packages are needed
+    if request["do"] == "start" and "spec" in message and not is_decided:
+        from .snapshot_check import has_snapshot  # noqa: PLC0415
 
-        if not has_code(talk.root, message["spec"]["snapshot"]):
+        if not has_snapshot(connection.root, message["spec"]["snapshot"]):
             return {"ok": False, "lacks": "code"}
         message = dict(message, lock=message["spec"].get("lock"))
-    if request["do"] in ("start", "build") and not decided:
-        supplies = _supplies(talk.root, message.get("lock") or {}, bool(message.get("everything")))
-        if supplies:
-            return dict(supplies, ok=False, lacks="packages")
-    return VERBS[request["do"]](talk.root, run, words, message)
+    if request["do"] in ("start", "build") and not is_decided:
+        missing = _missing_packages(connection.root, message.get("lock") or {}, bool(message.get("everything")))
+        if missing:
+            return dict(missing, ok=False, lacks="packages")
+    return COMMANDS[request["do"]](connection.root, run, arguments, message)
 
 
-def _supplies(root: Root, lock: Message, everything: bool) -> "Optional[Message]":
-    """What is missing for the build of an environment; most often it is there, and nothing is loaded."""
+def _missing_packages(root: Root, lock: Message, everything: bool) -> "Optional[Message]":
+    """Return what is missing to build an environment; None if nothing is missing or the environment exists."""
     if lock.get("kind") != "managed" or os.path.exists(root.environment(str(lock["digest"])) + ".json"):
         return None
-    from .environments.supplies import lacking  # noqa: PLC0415
+    from .environments.missing_packages import find_missing  # noqa: PLC0415
 
-    return lacking(root, lock, everything)
-
-
-def _status(talk: Talk, request: Message, body: bytes) -> Message:
-    from .starters.starter import statuses  # noqa: PLC0415
-
-    return {"ok": True, "runs": statuses(talk.root, [check_run_id(str(name)) for name in request["runs"]])}
+    return find_missing(root, lock, everything)
 
 
-def _built(talk: Talk, request: Message, body: bytes) -> Message:
-    from .environments.ahead import built  # noqa: PLC0415
+def _read_statuses(connection: Connection, request: Message, body: bytes) -> Message:
+    from .starters.starter import read_statuses  # noqa: PLC0415
 
-    return built(talk.root, request)
+    return {"ok": True, "runs": read_statuses(connection.root, [check_run_id(str(name)) for name in request["runs"]])}
 
 
-def _news(talk: Talk, request: Message, body: bytes) -> Message:
-    from .serve import News  # noqa: PLC0415
+def _build_status(connection: Connection, request: Message, body: bytes) -> Message:
+    from .environments.prebuild import build_status  # noqa: PLC0415
 
-    news = News(talk.run(request), {str(name): int(offset) for name, offset in request["offsets"].items()})
+    return build_status(connection.root, request)
+
+
+def _read_updates(connection: Connection, request: Message, body: bytes) -> Message:
+    from .run_reader import RunUpdates  # noqa: PLC0415
+
+    offsets = {str(name): int(offset) for name, offset in request["offsets"].items()}
+    updates = RunUpdates(connection.run(request), offsets)
     wait = float(request.get("wait", 0))
     if wait > 0:
-        news.wait(min(wait, LONGEST_WAIT), lambda seconds: _pause(talk, seconds))
-    answer: Message = dict(news.standing(), ok=True, unwritten=news.unwritten())
-    for name, data in news.parts(min(int(request["limit"]), CHUNK)):
-        _send_part(talk, {"name": name}, data, bool(request.get("pack")))
-    return dict(answer, pending=news.pending)
+        updates.wait(min(wait, MAX_WAIT), lambda seconds: _pause(connection, seconds))
+    response: Message = dict(updates.status(), ok=True, unwritten=updates.unwritten_reason())
+    for name, data in updates.parts(min(int(request["limit"]), CHUNK)):
+        _send_part(connection, {"name": name}, data, bool(request.get("pack")))
+    return dict(response, pending=updates.pending)
 
 
-def _pause(talk: Talk, seconds: float) -> bool:
-    _reap()
-    return talk.pipe.ready(seconds)
+def _pause(connection: Connection, seconds: float) -> bool:
+    _reap_children()
+    return connection.pipe.is_ready(seconds)
 
 
-def _send_part(talk: Talk, facts: Message, data: bytes, pack: bool) -> None:
+def _send_part(connection: Connection, facts: Message, data: bytes, pack: bool) -> None:
     if pack and len(data) > 1024:
         import zlib  # noqa: PLC0415
 
         packed = zlib.compress(data, 1)
         if len(packed) < len(data):
-            talk.pipe.send(dict(facts, more=True, packed=True), packed)
+            connection.pipe.send(dict(facts, more=True, packed=True), packed)
             return
-    talk.pipe.send(dict(facts, more=True), data)
+    connection.pipe.send(dict(facts, more=True), data)
 
 
-def _file(talk: Talk, request: Message, body: bytes) -> Message:
-    from .serve import check_name, read_plain  # noqa: PLC0415
+def _read_file(connection: Connection, request: Message, body: bytes) -> Message:
+    from .run_reader import check_name, read_regular_file  # noqa: PLC0415
 
     name = str(request["name"])
     check_name(name)
-    path = os.path.join(talk.run(request).path, name)
-    data = read_plain(path, int(request.get("offset", 0)), min(int(request["limit"]), CHUNK))
-    talk.pipe.send({"more": True}, data)
+    path = os.path.join(connection.run(request).path, name)
+    data = read_regular_file(path, int(request.get("offset", 0)), min(int(request["limit"]), CHUNK))
+    connection.pipe.send({"more": True}, data)
     return {"ok": True}
 
 
-def _outputs(talk: Talk, request: Message, body: bytes) -> Message:
-    from .serve import read_outputs  # noqa: PLC0415
+def _read_outputs(connection: Connection, request: Message, body: bytes) -> Message:
+    from .run_reader import read_outputs  # noqa: PLC0415
 
     files = [[str(path), int(offset), int(size)] for path, offset, size in request["files"]]
-    for index, data in read_outputs(talk.run(request), files):
-        _send_part(talk, {"file": index}, data, bool(request.get("pack")))
+    for index, data in read_outputs(connection.run(request), files):
+        _send_part(connection, {"file": index}, data, bool(request.get("pack")))
     return {"ok": True}
 
 
-def _code(talk: Talk, request: Message, body: bytes) -> Message:
-    """A whole upload: manifest, answer what is missing, blobs, answer."""
-    from .shared.store_lock import relying_on_store  # noqa: PLC0415
+def _receive_code(connection: Connection, request: Message, body: bytes) -> Message:
+    """Receive an upload: read the manifest, send the list of missing blobs, and read these blobs."""
+    from .shared.store_lock import using_store  # noqa: PLC0415
 
-    with relying_on_store(talk.root):
-        return _receive(talk, request)
+    with using_store(connection.root):
+        return _receive_upload(connection, request)
 
 
-def _receive(talk: Talk, request: Message) -> Message:
-    from .receive import Upload  # noqa: PLC0415
+def _receive_upload(connection: Connection, request: Message) -> Message:
+    from .snapshot_receiver import Upload  # noqa: PLC0415
 
-    root = talk.root
-    if request.get("parcel"):  # packages
-        from .environments.supplies import incoming  # noqa: PLC0415
+    root = connection.root
+    if request.get("parcel"):  # an upload of packages
+        from .environments.missing_packages import incoming_store  # noqa: PLC0415
 
-        root = incoming(talk.root)
+        root = incoming_store(connection.root)
     upload = Upload(root, str(request["digest"]))
-    plan = upload.plan(request, _bodies(talk))
+    plan = upload.plan(request, _receive_bodies(connection))
     if not plan["ok"] or not plan["base"]:
         return plan
-    talk.pipe.send(dict(plan, more=True))
-    blobs = _bodies(talk)
+    connection.pipe.send(dict(plan, more=True))
+    blobs = _receive_bodies(connection)
     try:
-        upload.take(lambda: next(blobs, None), plan["have"])
+        upload.receive(lambda: next(blobs, None), plan["have"])
     except OSError as error:
-        talk.pipe.send({"more": True, "stop": True})  # the client may be in the middle of gigabytes
+        connection.pipe.send({"more": True, "stop": True})  # stop the client, which may still send gigabytes
         for _ in blobs:
             pass
-        return refusal(of_os_error(error, talk.root.path))
+        return failure_answer(failure_from_os_error(error, connection.root.path))
     for _ in blobs:
         pass
     return {"ok": True}
 
 
-def _packages(talk: Talk, request: Message, body: bytes) -> Message:
-    """What came as code is packages."""
-    from .environments.supplies import keep  # noqa: PLC0415
-    from .present import check_digest  # noqa: PLC0415
+def _store_packages(connection: Connection, request: Message, body: bytes) -> Message:
+    """Store uploaded files as packages."""
+    from .environments.missing_packages import store_uploaded  # noqa: PLC0415
+    from .snapshot_check import check_digest  # noqa: PLC0415
 
-    keep(talk.root, check_digest(str(request["digest"])), [(str(n), check_digest(str(s))) for n, s in request["files"]])
+    files = [(str(name), check_digest(str(sha256))) for name, sha256 in request["files"]]
+    store_uploaded(connection.root, check_digest(str(request["digest"])), files)
     return {"ok": True}
 
 
-def _image(talk: Talk, request: Message, body: bytes) -> Message:
-    from .images import ask  # noqa: PLC0415
+def _inspect_image(connection: Connection, request: Message, body: bytes) -> Message:
+    from .image_facts import inspect_image  # noqa: PLC0415
 
-    return ask(request)
+    return inspect_image(request)
 
 
-def _bodies(talk: Talk) -> "Iterator[bytes]":
-    """Bodies of the client's frames up to the one that says that it was the last."""
+def _receive_bodies(connection: Connection) -> "Iterator[bytes]":
+    """Yield the body of each frame, up to the first frame without ``more``."""
     while True:
-        message, body = talk.pipe.receive()
+        message, body = connection.pipe.receive()
         if message.get("packed"):
             from .shared.frames import inflate  # noqa: PLC0415
 
@@ -225,163 +229,169 @@ def _bodies(talk: Talk) -> "Iterator[bytes]":
             return
 
 
-def _facts(talk: Talk, request: Message, body: bytes) -> Message:
-    from .facts import gather  # noqa: PLC0415
+def _gather_facts(connection: Connection, request: Message, body: bytes) -> Message:
+    from .system_facts import gather  # noqa: PLC0415
 
     return {
         "ok": True,
         "facts": gather(
-            talk.root.path, python=request.get("python"), reach=request.get("reach"), named=bool(request.get("named"))
+            connection.root.path,
+            python=request.get("python"),
+            reach=request.get("reach"),
+            named=bool(request.get("named")),
         ),
     }
 
 
-def _gpus(talk: Talk, request: Message, body: bytes) -> Message:
-    from .gpus.report import gather  # noqa: PLC0415
+def _list_gpus(connection: Connection, request: Message, body: bytes) -> Message:
+    from .gpus.gpu_listing import list_gpus  # noqa: PLC0415
 
-    return {"ok": True, "gpus": gather(talk.root)}
-
-
-def _doctor(talk: Talk, request: Message, body: bytes) -> Message:
-    from .gpus.doctor import examine  # noqa: PLC0415
-
-    return {
-        "ok": True,
-        "found": examine(talk.root, request.get("python"), request.get("container"), bool(request.get("managed"))),
-    }
+    return {"ok": True, "gpus": list_gpus(connection.root)}
 
 
-def _spark(talk: Talk, request: Message, body: bytes) -> Message:
-    from .spark.ahead import look  # noqa: PLC0415
+def _examine_gpus(connection: Connection, request: Message, body: bytes) -> Message:
+    from .gpus.gpu_probe import probe_gpu_stack  # noqa: PLC0415
 
-    return look(request)
+    python, container = request.get("python"), request.get("container")
+    return {"ok": True, "found": probe_gpu_stack(connection.root, python, container, bool(request.get("managed")))}
 
 
-def _key(talk: Talk, request: Message, body: bytes) -> Message:
-    from . import keys  # noqa: PLC0415
+def _check_spark(connection: Connection, request: Message, body: bytes) -> Message:
+    from .spark.spark_preflight import check_spark  # noqa: PLC0415
 
-    change = {"add": keys.add, "remove": keys.remove}[request["action"]]
+    return check_spark(request)
+
+
+def _change_key(connection: Connection, request: Message, body: bytes) -> Message:
+    from . import authorized_keys  # noqa: PLC0415
+
+    change = {"add": authorized_keys.add, "remove": authorized_keys.remove}[request["action"]]
     return {"ok": True, "changed": change(str(request["line"]))}
 
 
-def _mounts(talk: Talk, request: Message, body: bytes) -> Message:
-    from .mounts import survey  # noqa: PLC0415
+def _resolve_mounts(connection: Connection, request: Message, body: bytes) -> Message:
+    from .bind_mounts import resolve_mounts  # noqa: PLC0415
 
-    return survey(talk.root.path, os.path.expanduser("~"), [str(path) for path in request.get("paths", ())])
-
-
-def _keeping(talk: Talk, request: Message, body: bytes) -> Message:
-    from . import space  # noqa: PLC0415
-
-    return space.ASKED[request["do"]](talk.root, request)
+    paths = [str(path) for path in request.get("paths", ())]
+    return resolve_mounts(connection.root.path, os.path.expanduser("~"), paths)
 
 
-def _fetched(talk: Talk, request: Message, body: bytes) -> Message:
-    from .clients import acknowledge  # noqa: PLC0415
+def _manage_disk(connection: Connection, request: Message, body: bytes) -> Message:
+    from . import disk_usage  # noqa: PLC0415
 
-    return acknowledge(talk.run(request), str(request["client"]), int(request["log"]))
+    return disk_usage.HANDLERS[request["do"]](connection.root, request)
 
 
-def _leave(talk: Talk, request: Message, body: bytes) -> Message:
-    from .clients import leave  # noqa: PLC0415
+def _record_fetched(connection: Connection, request: Message, body: bytes) -> Message:
+    from .client_registry import record_fetched  # noqa: PLC0415
 
-    leave(talk.root, str(request["client"]))
+    return record_fetched(connection.run(request), str(request["client"]), int(request["log"]))
+
+
+def _unregister_client(connection: Connection, request: Message, body: bytes) -> Message:
+    from .client_registry import unregister_client  # noqa: PLC0415
+
+    unregister_client(connection.root, str(request["client"]))
     return {"ok": True}
 
 
-def _purging(talk: Talk, request: Message, body: bytes) -> Message:
-    from . import keys, purge  # noqa: F401, PLC0415 - keys may be asked for next, when there is nothing to load it from
+def _purge_root(connection: Connection, request: Message, body: bytes) -> Message:
+    from . import authorized_keys, root_purge  # noqa: F401, PLC0415 - not importable after the purge
 
-    return purge.ASKED[request["do"]](talk.root, request)
-
-
-def _environments(talk: Talk, request: Message, body: bytes) -> Message:
-    from .environments import retire, stock  # noqa: PLC0415
-
-    asked = {"environments": stock.every, "environment": stock.one, "environments-remove": retire.remove}
-    return asked[request["do"]](talk.root, request)
+    return root_purge.HANDLERS[request["do"]](connection.root, request)
 
 
-HANDLERS: "Dict[str, Callable[[Talk, Message, bytes], Message]]" = {
+def _manage_environments(connection: Connection, request: Message, body: bytes) -> Message:
+    from .environments import environment_store, garbage_collection  # noqa: PLC0415
+
+    operations = {
+        "environments": environment_store.describe_all,
+        "environment": environment_store.describe_one,
+        "environments-remove": garbage_collection.handle_remove,
+    }
+    return operations[request["do"]](connection.root, request)
+
+
+HANDLERS: "Dict[str, Callable[[Connection, Message, bytes], Message]]" = {
     "hello": _hello,
-    "start": _verb,
-    "build": _verb,
-    "built": _built,
-    "adopt": _verb,
-    "cancel": _verb,
-    "status": _status,
-    "news": _news,
-    "file": _file,
-    "outputs": _outputs,
-    "code": _code,
-    "packages": _packages,
-    "image": _image,
-    "facts": _facts,
-    "gpus": _gpus,
-    "gpu doctor": _doctor,
-    "spark": _spark,
-    "key": _key,
-    "mounts": _mounts,
-    "linger": _keeping,
-    "space": _keeping,
-    "free": _keeping,
-    "survey": _purging,
-    "purge": _purging,
-    "purge bare": _purging,
-    "fetched": _fetched,
-    "leave": _leave,
-    "environments": _environments,
-    "environment": _environments,
-    "environments-remove": _environments,
+    "start": _run_command,
+    "build": _run_command,
+    "built": _build_status,
+    "adopt": _run_command,
+    "cancel": _run_command,
+    "status": _read_statuses,
+    "news": _read_updates,
+    "file": _read_file,
+    "outputs": _read_outputs,
+    "code": _receive_code,
+    "packages": _store_packages,
+    "image": _inspect_image,
+    "facts": _gather_facts,
+    "gpus": _list_gpus,
+    "gpu doctor": _examine_gpus,
+    "spark": _check_spark,
+    "key": _change_key,
+    "mounts": _resolve_mounts,
+    "linger": _manage_disk,
+    "space": _manage_disk,
+    "free": _manage_disk,
+    "survey": _purge_root,
+    "purge": _purge_root,
+    "purge bare": _purge_root,
+    "fetched": _record_fetched,
+    "leave": _unregister_client,
+    "environments": _manage_environments,
+    "environment": _manage_environments,
+    "environments-remove": _manage_environments,
 }
 
 
-def answer(talk: Talk, request: Message, body: bytes) -> Message:
-    """Do what is asked. What goes wrong with one request does not end the conversation."""
+def handle_request(connection: Connection, request: Message, body: bytes) -> Message:
+    """Handle one request. A failure does not end the connection."""
     try:
         handler = HANDLERS.get(str(request.get("do")))
         if handler is None:
-            return refusal(failure(AGENT_ERROR, "this version does not support %a" % request.get("do")))
-        return completed(handler(talk, request, body))
+            return failure_answer(failure(AGENT_ERROR, "this version does not support %a" % request.get("do")))
+        return complete_answer(handler(connection, request, body))
     except FrameError:
-        raise  # nobody is there to be answered, or nobody knows where the next message begins
+        raise  # the client has disconnected, or the start of the next message is unknown
     except OSError as error:
-        return refusal(of_os_error(error, talk.root.path))
+        return failure_answer(failure_from_os_error(error, connection.root.path))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ImportError) as error:
-        return refusal(failure(AGENT_ERROR, "%s: %s" % (type(error).__name__, error)))
+        return failure_answer(failure(AGENT_ERROR, "%s: %s" % (type(error).__name__, error)))
 
 
-def _reap() -> None:
-    """Supervisors that have ended: we started them, so nobody else can bury them."""
+def _reap_children() -> None:
+    """Reap supervisors that have ended, which only their parent process can do."""
     try:
-        while machine.FORKS and os.waitpid(-1, os.WNOHANG)[0]:
+        while machine.CAN_FORK and os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
         pass
 
 
-def _get_ready(request: Message) -> None:
-    """Load what the client says it will ask for, while it is busy with other things."""
-    soon = request.get("soon") or ()
-    if "start" in soon:
-        from . import present, verbs  # noqa: F401, PLC0415
+def _preload_modules(request: Message) -> None:
+    """Import modules for the requests that the client has announced, while the client is busy."""
+    upcoming = request.get("soon") or ()
+    if "start" in upcoming:
+        from . import run_commands, snapshot_check  # noqa: F401, PLC0415
         from .shared import store_lock  # noqa: F401, PLC0415
-    if "container" in soon:
-        from . import container  # noqa: F401, PLC0415
+    if "container" in upcoming:
+        from . import container_work  # noqa: F401, PLC0415
 
 
 def main(argv: "list[str]") -> int:
     root = Root(argv[2] if len(argv) > 2 else os.path.join(os.path.expanduser("~"), ".mlw"))
     os.write(1, b"\nMLW-AGENT " + argv[1].encode("ascii") + b"\n")
     pipe = Pipe(0, 1)
-    talk = Talk(root, pipe)
+    connection = Connection(root, pipe)
     try:
         while True:
             request, body = pipe.receive()
-            pipe.send(answer(talk, request, body))
-            _reap()
-            _get_ready(request)
-    except Closed:
+            pipe.send(handle_request(connection, request, body))
+            _reap_children()
+            _preload_modules(request)
+    except ConnectionClosed:
         return 0
     except FrameError as error:
         sys.stderr.write("mlw agent: %s\n" % error)

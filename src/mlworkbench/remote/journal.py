@@ -1,4 +1,4 @@
-"""Writing that survives a crash: whole files by rename, event lines by append. Reading that bears a torn end."""
+"""The event journal of a run, with crash-safe appends and reads that tolerate a partial last line."""
 
 from __future__ import annotations
 
@@ -10,44 +10,48 @@ import sys
 import time
 
 from .exit_slot import make_slot
-from .shared.events import WRITER, check_seq
-from .shared.files import NONBLOCK, set_aside, write_all
+from .shared.atomic_files import NONBLOCK, move_aside, write_all
+from .shared.event_numbers import WRITER, check_seq
+from .shared.folder_tree import NOFOLLOW
 from .shared.layout import RunFolder
-from .shared.metric_files import LONGEST_LINE
-from .shared.tree import NOFOLLOW
-from .shared.untrusted import parse_json
+from .shared.metric_files import MAX_LINE_LENGTH
+from .shared.untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 RESERVE = 64 * 1024
-MOST_PENDING = 1000  # events that wait for a disk
+MAX_PENDING = 1000  # maximum number of events waiting to be written
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-REFUSED = (*NO_SPACE, errno.EROFS)  # only a disk says so: never what is read from it
-_JOURNAL = os.O_RDWR | os.O_CREAT | os.O_APPEND | NOFOLLOW | NONBLOCK
+WRITE_REFUSED = (*NO_SPACE, errno.EROFS)  # the disk refuses writes, but the descriptor is usable
+_OPEN_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | NOFOLLOW | NONBLOCK
 
 
 class Journal:
-    """The events of one run. Only its supervisor writes, and there is one at a time (it holds the lock).
+    """The events of one run. Only the run's supervisor, which holds the lock, writes them.
 
-    But the run's script can damage the file. Each line is put where readers look for it: after all whole lines.
-    Events that the disk refuses are kept in memory and written, in order, as soon as it takes them.
+    The run's script can damage the file, so each line is appended after all complete lines, where
+    readers expect it. Events that cannot be written stay in memory and are written, in order, as soon
+    as possible.
     """
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._seq = 0
         self._pending: List[Tuple[bytes, bool]] = []
-        self._complaint: Optional[int] = None
+        self._last_error: Optional[int] = None
         self._descriptor = _open_journal(run.events)
         self.kinds: List[str] = []
-        self._end = self._read_events(self._descriptor)  # of the whole lines
+        self._end = self._read_events(self._descriptor)  # offset after the last complete line
 
     def _read_events(self, descriptor: int) -> int:
-        """Go on after a predecessor, which may have died in the middle of a line; the length of the whole ones."""
+        """Read the events of a predecessor, which may have died while writing a line.
+
+        Return the length of the complete lines.
+        """
         end = 0
-        for lines in _whole_lines(descriptor, 0):
+        for lines in _read_whole_lines(descriptor, 0):
             end += len(lines)
             for line in lines.splitlines():
                 try:
@@ -59,145 +63,152 @@ class Journal:
         return end
 
     def has_ended(self) -> bool:
-        """Whether the end is on record. On a disk that was mounted again, another supervisor may have written it."""
+        """Return whether the ending is recorded. After a remount, another supervisor may have recorded it."""
         try:
-            self._mend()
+            self._repair()
         except OSError:
-            pass  # then it cannot be known, and nothing can be written either
+            pass  # the file cannot be checked, but it cannot be written either
         return "finished" in self.kinds
 
-    def add(self, kind: str, data: Dict[str, Any], lasting: bool = False) -> None:
-        """Record an event. ``lasting``: it must survive a power cut; ``flush`` then tells whether it is on disk."""
-        if len(self._pending) >= MOST_PENDING and not lasting:
+    def add(self, kind: str, data: Dict[str, Any], durable: bool = False) -> None:
+        """Record an event.
+
+        ``durable``: the event must survive a power failure; ``flush`` raises an error if it is not on disk.
+        """
+        if len(self._pending) >= MAX_PENDING and not durable:
             return
         self._seq += 1
         self.kinds.append(kind)
         line = json.dumps({"w": WRITER, "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
-        self._pending.append((line.encode("ascii") + b"\n", lasting))
+        self._pending.append((line.encode("ascii") + b"\n", durable))
         try:
             self.flush()
         except OSError as error:
-            if error.errno != self._complaint:
-                self._complaint = error.errno
+            if error.errno != self._last_error:
+                self._last_error = error.errno
                 log("cannot write the event journal, retrying with the next event: %s" % error)
 
     def flush(self) -> None:
-        """Write the events that wait; raises OSError if the disk refuses one."""
+        """Write the pending events. Raise OSError if a write fails."""
         while self._pending:
             try:
-                spare_room(self._run, lambda: self._append(*self._pending[0]))
+                write_with_reserve(self._run, lambda: self._append(*self._pending[0]))
             except OSError as error:
-                if error.errno not in REFUSED:  # the descriptor itself may be of no use any more
+                if error.errno not in WRITE_REFUSED:  # the descriptor itself may be unusable
                     self._reopen_if_possible()
                 raise
             del self._pending[0]
 
     def close(self) -> None:
-        """For whoever tells of many runs, one after the other."""
+        """Close the file, for a process that records events of many runs in turn."""
         os.close(self._descriptor)
 
-    def _append(self, line: bytes, lasting: bool) -> None:
-        self._mend()
+    def _append(self, line: bytes, durable: bool) -> None:
+        self._repair()
         try:
             write_all(self._descriptor, line)
-            if lasting:
+            if durable:
                 os.fsync(self._descriptor)
         except OSError:
-            self._cut()  # no half line before the next attempt
+            self._truncate()  # remove a partial line before a retry
             raise
         self._end += len(line)
 
-    def _cut(self) -> None:
+    def _truncate(self) -> None:
         try:
             os.ftruncate(self._descriptor, self._end)
         except OSError:
-            pass  # why the line could not be written says more, and the next attempt mends the file first
+            pass  # the write error is more useful, and the next attempt repairs the file first
 
-    def _mend(self) -> None:
-        """Undo what a script did to the file. Whole lines that it added stay: they may have been read already."""
-        here = os.fstat(self._descriptor)
+    def _repair(self) -> None:
+        """Repair damage caused by a script.
+
+        Complete lines that it added are kept, because a client may have already read them.
+        """
+        open_status = os.fstat(self._descriptor)
         try:
-            there = os.stat(self._run.events, follow_symlinks=False)
+            path_status = os.stat(self._run.events, follow_symlinks=False)
         except FileNotFoundError:
-            there = None
-        if there is not None and there.st_dev != here.st_dev:
-            self._reopen()  # a disk was mounted again: no script can do that
-        elif there is None or there.st_ino != here.st_ino:
-            self._write_again()
+            path_status = None
+        if path_status is not None and path_status.st_dev != open_status.st_dev:
+            self._reopen()  # only a remount can change the device
+        elif path_status is None or path_status.st_ino != open_status.st_ino:
+            self._rewrite()
         size = os.fstat(self._descriptor).st_size
         if size > self._end:
-            self._end += sum(map(len, _whole_lines(self._descriptor, self._end)))
+            self._end += sum(map(len, _read_whole_lines(self._descriptor, self._end)))
             os.ftruncate(self._descriptor, self._end)
         elif size < self._end:
-            missing = min(self._end - size, LONGEST_LINE)
+            missing = min(self._end - size, MAX_LINE_LENGTH)
             os.ftruncate(self._descriptor, self._end - missing)
             write_all(self._descriptor, b"\n" * missing)
 
-    def _write_again(self) -> None:
-        """The lines of the file that we hold, as a new one under the right name: whole, or not at all."""
-        part = "%s.%s.part" % (self._run.events, os.urandom(8).hex())
-        new = os.open(part, _JOURNAL | os.O_EXCL, 0o600)
+    def _rewrite(self) -> None:
+        """Write the lines of the open file to a new file and rename it into place."""
+        temporary = "%s.%s.part" % (self._run.events, os.urandom(8).hex())
+        new = os.open(temporary, _OPEN_FLAGS | os.O_EXCL, 0o600)
         try:
-            for lines in _whole_lines(self._descriptor, 0):
+            for lines in _read_whole_lines(self._descriptor, 0):
                 write_all(new, lines)
-            set_aside(self._run.events)
-            os.rename(part, self._run.events)
+            move_aside(self._run.events)
+            os.rename(temporary, self._run.events)
         except OSError:
             os.close(new)
-            os.unlink(part)
+            os.unlink(temporary)
             raise
         os.close(self._descriptor)
         self._descriptor = new
 
     def _reopen(self) -> None:
-        """Go on with the file that has the name now: of a disk that was mounted again, of a server that was restarted.
+        """Open the file that is now at the journal's path, after a remount or a restart of the file server.
 
-        It may lack lines that were read already: what follows goes behind the place where they ended.
+        The file may lack lines that were already read. New lines are appended after the offset where those
+        lines ended.
         """
-        new = os.open(self._run.events, _JOURNAL & ~os.O_CREAT)
+        new = os.open(self._run.events, _OPEN_FLAGS & ~os.O_CREAT)
         try:
-            whole = self._read_events(new)
-            os.ftruncate(new, whole)
+            end = self._read_events(new)
+            os.ftruncate(new, end)
         except OSError:
             os.close(new)
             raise
         os.close(self._descriptor)
-        self._descriptor, self._end = new, max(self._end, whole)
+        self._descriptor, self._end = new, max(self._end, end)
 
     def _reopen_if_possible(self) -> None:
         try:
             self._reopen()
         except OSError:
-            pass  # the file that we have is as good as any; why it refuses the line is what the caller hears
+            pass  # keep the open file; the caller gets the write error
 
 
 def _open_journal(path: str) -> int:
     try:
-        descriptor = os.open(path, _JOURNAL, 0o600)
+        descriptor = os.open(path, _OPEN_FLAGS, 0o600)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return descriptor
         os.close(descriptor)
     except OSError as error:
         if error.errno not in (errno.EISDIR, errno.ELOOP, errno.ENXIO):  # a folder, a link, a socket
             raise
-    set_aside(path)
-    return os.open(path, _JOURNAL, 0o600)
+    move_aside(path)
+    return os.open(path, _OPEN_FLAGS, 0o600)
 
 
-def _whole_lines(descriptor: int, at: int) -> Iterator[bytes]:
-    """Whole lines from ``at`` on, up to a line that is too long for any reader."""
+def _read_whole_lines(descriptor: int, offset: int) -> Iterator[bytes]:
+    """Yield complete lines from ``offset``, up to a line that is too long for readers."""
     while True:
-        os.lseek(descriptor, at, os.SEEK_SET)
-        data = os.read(descriptor, LONGEST_LINE)
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        data = os.read(descriptor, MAX_LINE_LENGTH)
         end = data.rfind(b"\n") + 1
         if not end:
             return
         yield data[:end]
-        at += end
+        offset += end
 
 
-def keep_room(run: RunFolder) -> None:
-    """Hold back a little disk, so that the ending can be written even when the script has filled it."""
+def reserve_space(run: RunFolder) -> None:
+    """Reserve disk space, so that the ending can be written even if the script fills the disk."""
     make_slot(run)
     descriptor = os.open(run.reserve, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -206,30 +217,30 @@ def keep_room(run: RunFolder) -> None:
         os.close(descriptor)
 
 
-def spare_room(run: RunFolder, write: Any) -> None:
-    """Write; on a full disk give the reserve back and write again."""
+def write_with_reserve(run: RunFolder, write: Any) -> None:
+    """Call ``write``. If the disk is full, release the reserve and call it again."""
     try:
         write()
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        drop_room(run)
+        release_reserve(run)
         write()
 
 
 def log(text: str) -> None:
-    """Our own troubles go to supervisor.log, which is our stderr."""
+    """Log a message to supervisor.log, which is the stderr of this process."""
     try:
         sys.stderr.write("%s %s\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text))
         sys.stderr.flush()
     except OSError:
-        return  # a full disk: there is nobody left to tell
+        return  # disk full: the message cannot be logged
 
 
-def drop_room(run: RunFolder) -> None:
+def release_reserve(run: RunFolder) -> None:
     try:
         os.unlink(run.reserve)
     except FileNotFoundError:
         pass
-    except OSError as error:  # a script has put a folder there, or the disk takes no changes: nothing can be given back
+    except OSError as error:  # a script created a folder there, or the disk is read-only: nothing can be released
         log("cannot remove %s: %s" % (run.reserve, error))

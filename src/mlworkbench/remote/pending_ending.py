@@ -1,4 +1,4 @@
-"""The ending of a run whose disk refuses writes: written again and again until it is there, and shown meanwhile."""
+"""Retry recording an ending while writes fail, and report the problem meanwhile."""
 
 from __future__ import annotations
 
@@ -7,55 +7,58 @@ import os
 import time
 
 from .journal import log
-from .run_lock import holder
+from .run_lock import lock_holder
 from .shared.layout import RunFolder
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Callable
 
-FIRST, LONGEST = 0.05, 5.0  # seconds between two attempts
-ABSENT = 24 * 3600.0  # seconds that a folder which is not there at all is waited for: it may be mounted again
-WAITING = "mlw-pending"  # name of a process while it waits: nothing that is written would reach anybody
-_OWN = "/proc/self/comm"
-_WORDS = {errno.ENOSPC: "is full", errno.EDQUOT: "has no quota left", errno.EROFS: "is read-only"}
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts
+ABSENT_TIMEOUT = 24 * 3600.0  # seconds to wait for a missing folder, which may be mounted again
+WAITING_NAME = "mlw-pending"  # process name while waiting, because no message can be stored on disk
+_OWN_NAME_FILE = "/proc/self/comm"
+_DISK_PROBLEMS = {errno.ENOSPC: "is full", errno.EDQUOT: "has no quota left", errno.EROFS: "is read-only"}
 
 
-def until_written(
+def retry_until_written(
     run: RunFolder,
     write: Callable[[], object],
     what: str,
     waiting: Callable[[], None] = lambda: None,
-    hopeless: Callable[[OSError], bool] = lambda error: False,
+    is_hopeless: Callable[[OSError], bool] = lambda error: False,
 ) -> bool:
-    """Repeat ``write`` until it succeeds; False if the run folder was deleted, so that it never will.
+    """Call ``write`` until it succeeds. Return False if the run folder was deleted.
 
-    ``waiting`` is called before each pause. An error that is ``hopeless`` is raised.
+    ``waiting`` is called before each pause. Errors for which ``is_hopeless`` returns true are raised.
     """
-    pause, complaint, absent, name = FIRST, "", time.monotonic() + ABSENT, ""
+    pause, last_error, absent_deadline, original_name = FIRST_PAUSE, "", time.monotonic() + ABSENT_TIMEOUT, ""
     while True:
         try:
             write()
-            if name:
-                _name(_OWN, name)
+            if original_name:
+                _process_name(_OWN_NAME_FILE, original_name)
             return True
         except OSError as error:
-            if hopeless(error):
+            if is_hopeless(error):
                 raise
-            if is_deleted(run) or (isinstance(error, FileNotFoundError) and time.monotonic() > absent):
+            if is_deleted(run) or (isinstance(error, FileNotFoundError) and time.monotonic() > absent_deadline):
                 log("%s was not written: the run folder was deleted" % what)
                 return False
-            if str(error.errno) != complaint:
-                complaint = str(error.errno)
+            if str(error.errno) != last_error:
+                last_error = str(error.errno)
                 log("cannot write %s, retrying: %s" % (what, error))
         waiting()
-        name = name or _name(_OWN, WAITING)
+        original_name = original_name or _process_name(_OWN_NAME_FILE, WAITING_NAME)
         time.sleep(pause)
-        pause = min(LONGEST, pause * 2)
+        pause = min(LONGEST_PAUSE, pause * 2)
 
 
 def is_deleted(run: RunFolder) -> bool:
-    """Whether the run folder is gone for good. Without the folder around it, its disk may just not be mounted."""
+    """Return whether the run folder was deleted.
+
+    If its parent folder is missing, too, the disk may just not be mounted.
+    """
     try:
         os.lstat(run.path)
     except FileNotFoundError:
@@ -65,22 +68,22 @@ def is_deleted(run: RunFolder) -> bool:
     return False
 
 
-def why_unwritten(run: RunFolder) -> str:
-    """Why the ending of a run cannot be written; empty if nothing waits to be written."""
-    processes = [holder(run.lock), holder(run.watch)]
-    if not any(process and _name("/proc/%d/comm" % process[0]) == WAITING for process in processes):
+def unwritten_reason(run: RunFolder) -> str:
+    """Return why the ending of a run cannot be written, or "" if nothing is pending."""
+    processes = [lock_holder(run.lock), lock_holder(run.watcher_lock)]
+    if not any(process and _process_name("/proc/%d/comm" % process[0]) == WAITING_NAME for process in processes):
         return ""
     try:
-        probe(run)
+        probe_write(run)
     except OSError as error:
-        if error.errno in _WORDS:
-            return "the file system of %s %s" % (run.path, _WORDS[error.errno])
+        if error.errno in _DISK_PROBLEMS:
+            return "the file system of %s %s" % (run.path, _DISK_PROBLEMS[error.errno])
         return "%s: %s" % (error.strerror, run.path)
     return "the disk that holds %s recently refused a write" % run.path
 
 
-def _name(path: str, new: str = "") -> str:
-    """The name of a process, as ps shows it; ``new`` changes it. Empty where there is no such thing."""
+def _process_name(path: str, new: str = "") -> str:
+    """Return the name of a process as ``ps`` shows it, or "". Set the name to ``new`` if given."""
     try:
         with open(path, "r+" if new else "r") as file:
             name = file.read().strip()
@@ -91,8 +94,11 @@ def _name(path: str, new: str = "") -> str:
         return ""
 
 
-def probe(run: RunFolder) -> None:
-    """Raise the OSError that a small write gives. Free space and mount options do not tell of quotas, for example."""
+def probe_write(run: RunFolder) -> None:
+    """Write a small file, and raise OSError if that fails.
+
+    Free space and mount options are not sufficient: they do not reveal quotas, for example.
+    """
     path = os.path.join(run.path, ".probe-%s" % os.urandom(8).hex())
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""The run as plain processes of this machine: put to work, found again, stopped. Beside it: ``container.py``."""
+"""``Work`` implementation for plain processes; ``container_work.py`` is the one for containers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import signal
 import time
 
-from .launcher import decode, put_to_work
-from .notes import alive, promote, read_exit, read_gate, read_started, read_starting
+from .launcher import decode_status, spawn_launcher
+from .markers import confirm_started, is_alive, read_exit, read_start_decision, read_started, read_starting
 from .shared import machine
 from .shared.layout import RunFolder
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
@@ -20,44 +20,44 @@ if TYPE_CHECKING:
     Facts = Optional[Dict[str, Any]]
 
 
-OUTLIVED = "the launcher and the supervisor were killed during the run, so the exit status could not be read"
-UNWRITTEN = "the launcher and the supervisor ended before the exit status was written"
+EXIT_UNREAD = "the launcher and the supervisor were killed during the run, so the exit status could not be read"
+EXIT_UNWRITTEN = "the launcher and the supervisor ended before the exit status was written"
 
 
 RUNNING = "running"
 
 
-class Processes:
-    """``Work`` of plain processes. A launcher, once gone, is replaced by our own wait."""
+class ProcessWork:
+    """``Work`` implementation for plain processes. If the launcher dies, the supervisor waits for the child."""
 
     def __init__(self, run: RunFolder, spec: Spec) -> None:
         self._run = run
         self._spec = spec
         self._reaped: Dict[int, int] = {}
         self._launcher: Tuple[Optional[int], Optional[int]] = (None, None)
-        self._orphaned = False  # whether the child was seen alive without its launcher
+        self._orphaned = False  # whether the child was alive after its launcher had died
 
     def prepare(self) -> None:
-        """What must be there before the start, beside the code."""
+        """Create the shared folder, if the run uses one."""
         share = self._spec["environment"].get("AZUREML_NATIVE_SHARE_DIRECTORY")
         if share:
             os.makedirs(share, exist_ok=True)
 
     def start(self, secrets: Dict[str, str], umask: int, keep: List[int]) -> None:
-        """Start the launcher, which passes the gate or does not, and holds ``keep`` open."""
-        pid = put_to_work(self._run, self._spec, secrets, umask, keep)
+        """Start the launcher, which makes the start decision and keeps the descriptors ``keep`` open."""
+        pid = spawn_launcher(self._run, self._spec, secrets, umask, keep)
         self._launcher = (pid, machine.start_time(pid))
 
-    def coming(self) -> bool:
-        """Whether a launcher of ours lives."""
-        return alive(self._launcher)
+    def is_launching(self) -> bool:
+        """Return whether a launcher that this supervisor started is alive."""
+        return is_alive(self._launcher)
 
     def step(self) -> Facts:
-        """Something worth telling before the start; none here."""
+        """Return None: plain processes have no data for ``step`` events."""
         return None
 
     def reap(self) -> None:
-        """Our children: the launcher, and what it left to us when it died."""
+        """Reap child processes: the launcher, and the children that it left behind when it died."""
         while os.name != "nt":
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -68,75 +68,76 @@ class Processes:
             self._reaped[pid] = status
 
     def started(self) -> Facts:
-        """What was noted of the start, also if the launcher died before it could."""
-        return read_started(self._run) or self._started_by_a_dead_launcher()
+        """Return the facts about the start, even if the launcher died before it confirmed the start."""
+        return read_started(self._run) or self._confirm_orphaned_start()
 
-    def _started_by_a_dead_launcher(self) -> Facts:
-        """It gave the child the word and died before it could tell: the child has become the user's program."""
+    def _confirm_orphaned_start(self) -> Facts:
+        """Confirm the start if the launcher died after the child had become the user's program."""
         facts = read_starting(self._run)
-        if facts is None or alive((facts["launcher"], facts.get("launcher_start"))):
+        if facts is None or is_alive((facts["launcher"], facts.get("launcher_start"))):
             return None
         child = (facts["pid"], facts["start"])
-        return promote(self._run) if child in machine.family(self._run.path, [], []) else None
+        return confirm_started(self._run) if child in machine.find_processes(self._run.path, [], []) else None
 
-    def ended_unseen(self) -> Facts:
-        """The ending of a child whose launcher is gone: from our own wait, or unknown."""
-        run, gate = self._run, read_gate(self._run)
-        launcher = (gate["pid"], gate["start"]) if gate else self._launcher
-        if alive(launcher):
+    def find_unrecorded_exit(self) -> Facts:
+        """Return the exit status of a child whose launcher has died; unknown unless this process reaped the child."""
+        run, decision = self._run, read_start_decision(self._run)
+        launcher = (decision["pid"], decision["start"]) if decision else self._launcher
+        if is_alive(launcher):
             return None
-        facts = read_started(run) or read_starting(run)  # the launcher writes no more
-        if facts and alive((facts["pid"], facts["start"])):
+        facts = read_started(run) or read_starting(run)  # final, because the launcher is dead
+        if facts and is_alive((facts["pid"], facts["start"])):
             self._orphaned = True
             return None
-        if facts is None and machine.family(run.path, [], []):
+        if facts is None and machine.find_processes(run.path, [], []):
             self._orphaned = True
-            return None  # its note is gone, and the child is known by its mark
-        facts = promote(run) or read_starting(run)  # a child that never became the user's program has removed it
-        self.reap()  # it may have ended since the last time
-        written = read_exit(run)  # it may have been written between our two looks
-        if written:
-            return written
+            return None  # the marker is missing, but the environment identifies the child
+        # A child that never became the user's program has removed its marker.
+        facts = confirm_started(run) or read_starting(run)
+        self.reap()  # the child may have ended since the last call
+        recorded = read_exit(run)  # the launcher may have written it just before it died
+        if recorded:
+            return recorded
         status = self._reaped.get(facts["pid"]) if facts else None
-        code, number = decode(status) if status is not None else (None, None)
-        ended: Dict[str, Any] = {"code": code, "signal": number, "problem": None}
-        ended.update(ended=time.time(), elapsed=None)
-        if facts is None and gate and gate["pid"] is not None and not os.path.exists(run.log):
-            ended["problem"] = "the launcher died before the script started"
+        code, signal_number = decode_status(status) if status is not None else (None, None)
+        result: Dict[str, Any] = {"code": code, "signal": signal_number, "problem": None}
+        result.update(ended=time.time(), elapsed=None)
+        if facts is None and decision and decision["pid"] is not None and not os.path.exists(run.log):
+            result["problem"] = "the launcher died before the script started"
         elif status is None:
-            ended["unknown"] = OUTLIVED if self._orphaned else UNWRITTEN
-        return ended
+            result["unknown"] = EXIT_UNREAD if self._orphaned else EXIT_UNWRITTEN
+        return result
 
     def after_restart(self, rebooted: bool, waiting: Callable[[], None]) -> Union[str, Facts]:
-        """What is left of the run: nothing."""
+        """Return None: no process survives a restart."""
         return None
 
-    def living(self, facts: Facts) -> List[Tuple[int, int]]:
-        """All living processes of the user's, the main one last."""
+    def living_processes(self, facts: Facts) -> List[Tuple[int, int]]:
+        """Return all living processes of the run, with the main process last."""
         if facts is None:
-            return machine.family(self._run.path, [os.getpid()], [])
+            return machine.find_processes(self._run.path, [os.getpid()], [])
         main = (facts["pid"], facts["start"])
-        # Once the main process is dead, its number may be another's session.
-        sessions = [facts["pid"]] if alive(main) else []
-        found = machine.family(self._run.path, [os.getpid(), facts["launcher"], facts["pid"]], sessions)
-        return found + ([main] if alive(main) else [])
+        # After the main process has ended, its PID may be the session ID of other processes.
+        sessions = [facts["pid"]] if is_alive(main) else []
+        processes = machine.find_processes(self._run.path, [os.getpid(), facts["launcher"], facts["pid"]], sessions)
+        return processes + ([main] if is_alive(main) else [])
 
     def terminate(self, facts: Facts) -> None:
-        """Ask all of them to end."""
-        machine.signal_all(self.living(facts), signal.SIGTERM)
+        """Send SIGTERM to all processes."""
+        machine.signal_all(self.living_processes(facts), signal.SIGTERM)
 
     def kill(self, facts: Facts) -> None:
-        kill_all(lambda: self.living(facts))
+        kill_all(lambda: self.living_processes(facts))
 
-    def leave(self) -> None:
-        """The last thing before the ending is told."""
+    def clean_up(self) -> None:
+        """Do nothing: plain processes leave nothing to clean up."""
 
 
 def kill_all(family: Callable[[], List[Tuple[int, int]]]) -> None:
-    """First stop them all, so that none can fork away from us, then kill."""
+    """Stop all processes first, so that none can fork, then kill them."""
     stopped: Dict[Tuple[int, int], bool] = {}
     for _ in range(20):
-        new = [one for one in family() if one not in stopped]
+        new = [process for process in family() if process not in stopped]
         if not new:
             break
         machine.signal_all(new, getattr(signal, "SIGSTOP", signal.SIGTERM))

@@ -1,6 +1,9 @@
-"""Whether the processes of a run can still be there: not after a reboot, nor after a restart of the container that a
-rented target is. Such a restart keeps the boot of its host; the kernel may even give the number of the old process
-namespace to the new one."""
+"""Detect restarts, which end all processes of a run.
+
+A restart is a reboot of the machine or, if the target is a rented container, a restart of that
+container. A container restart keeps the boot ID of its host, and the kernel may even reuse the
+number of the old process namespace.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import os
 
 from .shared import machine
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -18,26 +21,27 @@ SAME, REBOOTED, RESTARTED, ELSEWHERE = "same", "rebooted", "restarted", "elsewhe
 
 
 def origin() -> Facts:
-    """What a claim and a start decision record, so that ``change_since`` can tell later."""
+    """Return the facts that a claim and a start decision record for a later call of ``change_since``."""
     host = os.uname().nodename if hasattr(os, "uname") else ""
     return dict(machine.identity(), init=machine.start_time(1), host=host)
 
 
-def change_since(then: Facts) -> str:
-    """What became of the processes that were there when ``then`` was recorded, with ``start`` of its process.
+def change_since(recorded: Facts) -> str:
+    """Return what changed since ``recorded`` was written: SAME, REBOOTED, RESTARTED, or ELSEWHERE.
 
-    A restart is certain only if it is the same host by name and its first process is younger than that one: several
-    containers of one machine may share a home.
+    The key ``start`` of ``recorded`` is the start time of the process that wrote it. A restart is certain
+    only if the host name is the same and PID 1 is younger than that process, because several containers
+    on a machine may share a home folder.
     """
-    here = origin()
-    if then.get("machine", here["machine"]) != here["machine"]:
+    current = origin()
+    if recorded.get("machine", current["machine"]) != current["machine"]:
         return ELSEWHERE
-    if then.get("boot_id") != here["boot_id"]:
+    if recorded.get("boot_id") != current["boot_id"]:
         return REBOOTED
-    if "init" not in then or here["init"] is None:  # recorded by an older version, or /proc hides it
-        return SAME if then.get("processes", here["processes"]) == here["processes"] else ELSEWHERE
-    if (then.get("processes"), then["init"]) == (here["processes"], here["init"]):
+    if "init" not in recorded or current["init"] is None:  # recorded by an older version, or PID 1 is hidden
+        return SAME if recorded.get("processes", current["processes"]) == current["processes"] else ELSEWHERE
+    if (recorded.get("processes"), recorded["init"]) == (current["processes"], current["init"]):
         return SAME
-    start = then.get("start")
-    younger = isinstance(start, int) and here["init"] > start
-    return RESTARTED if younger and then.get("host") == here["host"] else ELSEWHERE
+    start = recorded.get("start")
+    younger = isinstance(start, int) and current["init"] > start
+    return RESTARTED if younger and recorded.get("host") == current["host"] else ELSEWHERE

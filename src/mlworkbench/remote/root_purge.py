@@ -1,7 +1,7 @@
-"""What the root folder holds and whose it is; and the removal of all that a client has named.
+"""List the contents of the root folder and their owners, and remove the entries that a client names.
 
-Whatever can be built or sent again goes with a purge. Runs, container homes and shared folders go only if they are
-named, and files that have no name of ours stay.
+A purge removes everything that can be rebuilt or uploaded again. Runs, container homes, and shared
+folders are removed only if they are named. Unknown files are kept.
 """
 
 from __future__ import annotations
@@ -9,176 +9,182 @@ from __future__ import annotations
 import os
 import time
 
-from .clients import clients, fetched_by, leave
-from .environments.environment import discard, unprotect
-from .environments.stock import has_ended, in_building
+from .client_registry import fetched_by, list_clients, unregister_client
+from .disk_usage import LEFTOVER, disk_size, list_names
+from .environments.environment_state import discard, unprotect
+from .environments.environment_store import has_ended, list_building
 from .run_removal import remove_run
 from .shared import machine
+from .shared.atomic_files import read_json
 from .shared.client_id import CLIENT
-from .shared.disk_tally import Tally
-from .shared.files import read_json
-from .shared.layout import Root, RunFolder, is_taken
+from .shared.disk_totals import DiskUsage
+from .shared.folder_tree import remove
+from .shared.layout import Root, RunFolder, is_claimed
 from .shared.store_lock import removing_from_store
-from .shared.tree import remove
-from .space import LEFT, names_in, size_of
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, List, Optional
 
-    Answer = Dict[str, Any]
+    Message = Dict[str, Any]
 
-_PAGE = 500  # runs in one answer
-# Can be built or sent again. The program that runs goes last, and after it the lock that is held meanwhile.
+_PAGE = 500  # maximum runs per response
+# Entries that can be rebuilt or uploaded again. The running program and the lock of the purge are removed last.
 _REPLACEABLE = ("blobs", "snapshots", "spares", "envs", "tools", "pkgs", "cache", "gpus", "lib", "store.lock")
 _KEPT = ("runs", "homes", "share", "clients", "root.json")
 
 
-def survey(root: Root, request: Answer) -> Answer:
-    """Clients, folders, and a page of runs after the name ``after``; with ``sizes`` how much each takes."""
+def survey(root: Root, request: Message) -> Message:
+    """Return the clients, the folders, and a page of runs whose names follow ``after``.
+
+    Sizes are included if the request contains ``sizes``.
+    """
     sizes = bool(request.get("sizes"))
-    names = sorted(name for name in names_in(root.runs) if name > str(request.get("after", "")))
-    found: Answer = {
+    names = sorted(name for name in list_names(root.runs) if name > str(request.get("after", "")))
+    response: Message = {
         "ok": True,
         "now": time.time(),
-        "runs": [_run(root, name, sizes) for name in names[:_PAGE]],
+        "runs": [_run_entry(root, name, sizes) for name in names[:_PAGE]],
         "more": len(names) > _PAGE,
     }
     if not request.get("after"):
-        found.update(
-            clients=clients(root),
-            shared=[one for one in _folders(root.share, sizes) if one["name"] not in _empty_below(root.share)],
-            homes=_folders(root.homes, sizes),
-            replaceable=Tally().add(*(os.path.join(root.path, one) for one in _REPLACEABLE))[0] if sizes else 0,
-            other=sorted(set(names_in(root.path)) - set(_REPLACEABLE) - set(_KEPT))[:_PAGE],
+        response.update(
+            clients=list_clients(root),
+            shared=[
+                entry for entry in _folder_entries(root.share, sizes) if entry["name"] not in _empty_folders(root.share)
+            ],
+            homes=_folder_entries(root.homes, sizes),
+            replaceable=DiskUsage().add(*(os.path.join(root.path, entry) for entry in _REPLACEABLE))[0] if sizes else 0,
+            other=sorted(set(list_names(root.path)) - set(_REPLACEABLE) - set(_KEPT))[:_PAGE],
         )
-    return found
+    return response
 
 
-def _run(root: Root, name: str, sizes: bool) -> Answer:
-    """Of a folder that holds no run, too: it has no owner, and nobody has fetched it."""
+def _run_entry(root: Root, name: str, sizes: bool) -> Message:
+    """Return the entry for a run. A folder that is not a run has no owner and was not fetched."""
     run = root.run(name)
     spec = {} if os.path.islink(run.path) else read_json(run.spec, "id") or {}
-    ours = spec.get("id") == name
+    is_run = spec.get("id") == name
     return {
         "id": name,
-        "client": spec.get("client") if ours else None,
-        "project": spec.get("project_name") if ours else None,
-        "project_id": spec.get("project_id") if ours else None,
-        "created": spec.get("created") if ours else None,
-        "changed": max(_changed(path) for path in (run.path, run.events, run.log, run.heartbeat)),
-        "claimed": is_taken(run),
+        "client": spec.get("client") if is_run else None,
+        "project": spec.get("project_name") if is_run else None,
+        "project_id": spec.get("project_id") if is_run else None,
+        "created": spec.get("created") if is_run else None,
+        "changed": max(_modified_at(path) for path in (run.path, run.events, run.log, run.heartbeat)),
+        "claimed": is_claimed(run),
         "ended": has_ended(run),
-        "going": _is_going(root, name),
+        "going": _is_supervised(root, name),
         "empty": _is_empty(run.path),
         "fetched": fetched_by(run),
-        "bytes": size_of(run.path) if sizes else 0,
+        "bytes": disk_size(run.path) if sizes else 0,
     }
 
 
-def _is_going(root: Root, name: str) -> bool:
-    """Whether a run is supervised; a file or a link among the runs is none."""
+def _is_supervised(root: Root, name: str) -> bool:
+    """Return whether a run is supervised. A file or link in the runs folder never is."""
     run = root.run(name)
     return os.path.isdir(run.path) and not os.path.islink(run.path) and machine.is_locked(run.lock)
 
 
-def _folders(place: str, sizes: bool) -> List[Answer]:
-    found = []
-    for name in sorted(names_in(place))[:_PAGE]:
-        path = os.path.join(place, name)
-        found.append({"name": name, "bytes": size_of(path) if sizes else 0, "changed": _changed(path)})
-    return found
+def _folder_entries(folder: str, sizes: bool) -> List[Message]:
+    entries = []
+    for name in sorted(list_names(folder))[:_PAGE]:
+        path = os.path.join(folder, name)
+        entries.append({"name": name, "bytes": disk_size(path) if sizes else 0, "changed": _modified_at(path)})
+    return entries
 
 
-def _changed(path: str) -> float:
+def _modified_at(path: str) -> float:
     try:
         return os.lstat(path).st_mtime
     except OSError:
         return 0.0
 
 
-def purge(root: Root, request: Answer) -> Answer:
-    """Remove ``runs``, ``homes``, ``shared`` and the files of ``clients``, by name, and all that is replaceable.
+def purge(root: Root, request: Message) -> Message:
+    """Remove the named ``runs``, ``homes``, ``shared``, and ``clients``, and everything replaceable.
 
-    ``runs``: name → its stage when it was judged. If a run came or went on since then, nothing is removed.
+    ``runs`` maps each name to its stage at the time of the listing. If a run was added or changed since
+    then, nothing is removed.
     """
-    with removing_from_store(root) as alone:
-        if not alone:
+    with removing_from_store(root) as exclusive:
+        if not exclusive:
             return {"ok": False, "problem": "an upload, a start, or a cleanup is in progress"}
         return _purge(root, request)
 
 
 def stage_of(empty: bool, claimed: bool, ended: bool) -> str:
-    """How far a run is: what a client judges it by."""
+    """Return the stage of a run, on which a client bases its decision."""
     return "empty" if empty else "ended" if ended else "claimed" if claimed else "unclaimed"
 
 
-def _stage(run: RunFolder) -> str:
-    return stage_of(_is_empty(run.path), is_taken(run), has_ended(run))
+def _run_stage(run: RunFolder) -> str:
+    return stage_of(_is_empty(run.path), is_claimed(run), has_ended(run))
 
 
-def _obstacle(root: Root, named: Dict[str, str]) -> Optional[str]:
-    """Why nothing may be removed now."""
-    names = sorted(names_in(root.runs))
-    for words, runs in (
-        ("runs are active", [name for name in names if _is_going(root, name)]),
-        ("found runs that were not listed", [name for name in names if name not in named]),
+def _find_obstacle(root: Root, listed: Dict[str, str]) -> Optional[str]:
+    """Return why nothing may be removed now, or None."""
+    names = sorted(list_names(root.runs))
+    for problem, runs in (
+        ("runs are active", [name for name in names if _is_supervised(root, name)]),
+        ("found runs that were not listed", [name for name in names if name not in listed]),
         (
             "runs have changed since they were listed",
-            [name for name in names if _stage(root.run(name)) != named.get(name)],
+            [name for name in names if _run_stage(root.run(name)) != listed.get(name)],
         ),
     ):
         if runs:
-            return "%s: %s" % (words, ", ".join(runs[:10]))
-    return "an environment is being built" if in_building(root) else None
+            return "%s: %s" % (problem, ", ".join(runs[:10]))
+    return "an environment is being built" if list_building(root) else None
 
 
-def _purge(root: Root, request: Answer) -> Answer:
-    named = {str(name): str(stage) for name, stage in dict(request["runs"]).items()}
-    obstacle = _obstacle(root, named)
+def _purge(root: Root, request: Message) -> Message:
+    listed = {str(name): str(stage) for name, stage in dict(request["runs"]).items()}
+    obstacle = _find_obstacle(root, listed)
     if obstacle:
         return {"ok": False, "problem": obstacle}
-    real = os.path.realpath(root.path)  # what a link in its place leads to
-    before = size_of(real)
-    _remove_below(root.runs, named, remove_run)
-    _remove_below(root.homes, request.get("homes", ()))
-    _remove_below(root.share, [*request.get("shared", ()), *_empty_below(root.share)])
-    obstacle = _obstacle(root, {})  # an older mlw starts runs without the lock
+    real = os.path.realpath(root.path)  # the target, if the root is a link
+    before = disk_size(real)
+    _remove_entries(root.runs, listed, remove_run)
+    _remove_entries(root.homes, request.get("homes", ()))
+    _remove_entries(root.share, [*request.get("shared", ()), *_empty_folders(root.share)])
+    obstacle = _find_obstacle(root, {})  # older versions start runs without the lock
     if obstacle:
         return {"ok": False, "problem": "%s; the listed runs were deleted, code and environments were kept" % obstacle}
     for client in request.get("clients", ()):
-        leave(root, str(client))
+        unregister_client(root, str(client))
     _remove_replaceable(root)
-    if not names_in(root.clients):
+    if not list_names(root.clients):
         _remove_root(root, real)
-    left = names_in(real)
-    return {"ok": True, "bytes": max(0, before - size_of(real)), "left": sorted(left)[:_PAGE]}
+    left = list_names(real)
+    return {"ok": True, "bytes": max(0, before - disk_size(real)), "left": sorted(left)[:_PAGE]}
 
 
-def _empty_below(place: str) -> List[str]:
-    """Folders that a run was given and has not used."""
-    return [name for name in names_in(place) if _is_empty(os.path.join(place, name))]
+def _empty_folders(folder: str) -> List[str]:
+    """Return the names of empty folders, which were created for a run but never used."""
+    return [name for name in list_names(folder) if _is_empty(os.path.join(folder, name))]
 
 
 def _is_empty(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path) and not names_in(path)
+    return os.path.isdir(path) and not os.path.islink(path) and not list_names(path)
 
 
-def _remove_below(place: str, names: Iterable[object], remove_one: Callable[[str], None] = remove) -> None:
-    """Entries of a folder of ours, then the folder itself if nothing is left in it."""
-    known = set(names_in(place))
+def _remove_entries(folder: str, names: Iterable[object], remove_entry: Callable[[str], None] = remove) -> None:
+    """Remove the named entries from a folder, then the folder itself if it is empty."""
+    existing = set(list_names(folder))
     for name in map(str, names):
-        path = os.path.join(place, name)
-        if name in known and os.path.isdir(path):  # a name of this folder, so no path
-            remove_one(path)
-        elif name in known:
-            os.unlink(path)  # a file, a pipe, or a link that leads nowhere
-    if _is_empty(place):
-        os.rmdir(place)
+        path = os.path.join(folder, name)
+        if name in existing and os.path.isdir(path):  # names of existing entries only, so never a path
+            remove_entry(path)
+        elif name in existing:
+            os.unlink(path)  # a file, a pipe, or a broken link
+    if _is_empty(folder):
+        os.rmdir(folder)
 
 
 def _remove_replaceable(root: Root) -> None:
-    for name in names_in(root.envs):  # read-only: nothing could be removed from them
+    for name in list_names(root.envs):  # environments are read-only and must be discarded first
         if os.path.isdir(os.path.join(root.envs, name)):
             discard(os.path.join(root.envs, name))
     if os.path.isdir(root.tools) and not os.path.islink(root.tools):
@@ -190,7 +196,10 @@ def _remove_replaceable(root: Root) -> None:
 
 
 def _remove_root(root: Root, real: str) -> None:
-    """The folder and, where it was reached by a link, the link. Both stay if something is left, or at a mount point."""
+    """Remove the root folder, and the link to it if there is one.
+
+    Both stay if files are left, or if the folder is a mount point.
+    """
     if os.path.exists(root.identity):
         os.unlink(root.identity)
     try:
@@ -201,23 +210,27 @@ def _remove_root(root: Root, real: str) -> None:
         os.unlink(root.path)
 
 
-def purge_bare(root: Root, request: Answer) -> Answer:
-    """Undo a failed attach: the client leaves, and a folder that held nothing before goes."""
+def purge_unused(root: Root, request: Message) -> Message:
+    """Undo a failed attach: unregister the client, and remove the root folder if it was unused before."""
     client = str(request["client"])
-    bare = _is_bare(root, client)
+    bare = _is_unused(root, client)
     if CLIENT.fullmatch(client):
-        leave(root, client)
+        unregister_client(root, client)
     return purge(root, {"runs": {}}) if bare else {"ok": True, "bytes": 0}
 
 
-def _is_bare(root: Root, client: str) -> bool:
-    """Whether nobody was here before us: no other program of ours, and nothing that it would have made."""
-    mine = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+def _is_unused(root: Root, client: str) -> bool:
+    """Return whether the root was unused before this client: no other library, client, or file."""
+    own_library = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return (
-        set(names_in(root.path)) <= {"lib", "clients", os.path.basename(root.identity)}
-        and set(names_in(root.clients)) <= {client + ".json"}
-        and all(name == mine or LEFT.fullmatch(name) for name in names_in(root.lib))
+        set(list_names(root.path)) <= {"lib", "clients", os.path.basename(root.identity)}
+        and set(list_names(root.clients)) <= {client + ".json"}
+        and all(name == own_library or LEFTOVER.fullmatch(name) for name in list_names(root.lib))
     )
 
 
-ASKED: "Dict[str, Callable[[Root, Answer], Answer]]" = {"survey": survey, "purge": purge, "purge bare": purge_bare}
+HANDLERS: "Dict[str, Callable[[Root, Message], Message]]" = {
+    "survey": survey,
+    "purge": purge,
+    "purge bare": purge_unused,
+}

@@ -1,6 +1,7 @@
-"""The verbs on a run: start, adopt, cancel; and build. Asked for by the command line (``__main__.py``) and the agent.
+"""Commands on a run: start, adopt, cancel, and build. ``__main__.py`` and the agent call them.
 
-``start`` and ``adopt`` leave a supervisor behind that outlives us, ``build`` a builder. ``supervise`` is one itself.
+``start`` and ``adopt`` start a supervisor in the background, and ``build`` starts a builder.
+``supervise`` becomes the supervisor.
 """
 
 from __future__ import annotations
@@ -8,126 +9,129 @@ from __future__ import annotations
 import os
 import time
 
-from .background import leave_behind, stay
-from .clients import mark_root, root_identity
-from .journal import spare_room
-from .launcher import launch, pass_gate
-from .restart import ELSEWHERE, RESTARTED, change_since
-from .run_lock import hold
+from .background_process import run_in_background, run_in_this_process
+from .client_registry import ensure_root_identity, root_identity
+from .journal import write_with_reserve
+from .launcher import decide_start, launch
+from .restart_detection import ELSEWHERE, RESTARTED, change_since
+from .run_lock import acquire_lock
 from .run_spec import read_spec
 from .shared import machine
+from .shared.atomic_files import read_json, write_atomic, write_once
 from .shared.failpoint import failpoint
-from .shared.files import read_json, write_first, write_whole
 from .shared.layout import Root, RunFolder
+from .shared.protocol_versions import SPEC
 from .shared.starter_names import ENDED
-from .shared.versions import SPEC
 from .starters import starter
-from .supervision import Supervision, conductor_of, pass_on
+from .supervision import Supervision, ensure_conductor, make_conductor
 from .supervisor import Supervisor
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
     from .run_spec import Spec
-    from .starters.starter import Standing
+    from .starters.starter import JobStatus
 
-    Answer = Dict[str, Any]
+    Message = Dict[str, Any]
 
 _umask: "List[int]" = []
 
 
-def private() -> int:
-    """From now on what this process writes is its user's alone; the umask before, which the run gets back."""
+def restrict_umask() -> int:
+    """Make all files that this process creates private. Return the original umask for use by the run."""
     if not _umask:
         _umask.append(os.umask(0o077))
     return _umask[0]
 
 
-def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
-    """Claim the run and leave a supervisor at work. Secrets are in the message: they touch no file.
+def start(root: Root, run: RunFolder, arguments: "list[str]", message: Message) -> Message:
+    """Claim the run and start a supervisor. The message carries the secrets, which are never stored.
 
-    From another machine the message also brings the spec.
+    A message from another machine also carries the spec.
     """
-    umask = private()
+    umask = restrict_umask()
     if "spec" in message:
         _receive_spec(root, run, message["spec"])
-    mark_root(root)
+    ensure_root_identity(root)
     spec = read_spec(run)
     if spec is None:
         return {"ok": False, "problem": "no run in %s" % run.path}
     if spec.get("spec") != SPEC:
         return {"ok": False, "problem": "spec version %s is not supported, expected %s" % (spec.get("spec"), SPEC)}
     if "children" in message:
-        from .children import keep  # noqa: PLC0415 - other runs do without
+        from .child_spec_file import write_children  # noqa: PLC0415 - only for sweeps
 
-        keep(run, message.pop("children"))  # what we leave behind need not hold them
-    return starter.start(Supervision(root, run, spec, words[0], message.get("secrets", {}), umask, VERBS))
+        write_children(run, message.pop("children"))  # the background process does not need them
+    return starter.start(Supervision(root, run, spec, arguments[0], message.get("secrets", {}), umask, COMMANDS))
 
 
-def supervise(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
-    """Become the supervisor of a run: what a starter has called where the supervisor is to run."""
-    umask, spec = private(), read_spec(run)
+def supervise(root: Root, run: RunFolder, arguments: "list[str]", message: Message) -> Message:
+    """Become the supervisor of a run. Starters run this command wherever the supervisor should run."""
+    umask, spec = restrict_umask(), read_spec(run)
     if spec is None:
         return {"ok": False, "problem": "no run in %s" % run.path}
-    stay(run, Supervision(root, run, spec, words[0], message.get("secrets", {}), umask, VERBS).work)
+    run_in_this_process(
+        run, Supervision(root, run, spec, arguments[0], message.get("secrets", {}), umask, COMMANDS).work
+    )
     raise AssertionError
 
 
-def _receive_spec(root: Root, run: RunFolder, spec: Answer) -> None:
-    """The first spec of a run is the spec of the run."""
+def _receive_spec(root: Root, run: RunFolder, spec: Message) -> None:
+    """Write the spec of a run unless it already exists: the first spec wins."""
     if os.path.exists(run.spec):
         return
     os.makedirs(run.path, mode=0o700, exist_ok=True)
-    write_first(run.spec, spec)
+    write_once(run.spec, spec)
     machine.sync_folder(root.runs)
 
 
-def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
-    """Put a new supervisor to work on a run whose old one is gone; do nothing if there is nothing to do."""
+def adopt(root: Root, run: RunFolder, arguments: "list[str]", message: Message) -> Message:
+    """Start a new supervisor for a run whose supervisor has died, if necessary."""
     spec, owner = read_spec(run), read_json(run.owner, "machine", "boot_id", "processes")
     if spec is None:
         return {"ok": True, "state": "lost" if _is_lost(root, run, message.get("root")) else "away"}
-    standing = starter.standing_of(run)
-    if standing is not None and standing["state"] != ENDED:
-        return {"ok": True, "state": "supervised", "standing": standing}
+    job = starter.read_status(run)
+    if job is not None and job["state"] != ENDED:
+        return {"ok": True, "state": "supervised", "standing": job}
     if owner is None:
-        return {"ok": True, "state": "unclaimed"} if standing is None else _close(root, run, spec, standing)
+        return {"ok": True, "state": "unclaimed"} if job is None else _close_unclaimed(root, run, spec, job)
     change = change_since(owner)
-    if change == ELSEWHERE or (change == RESTARTED and machine.is_locked(run.watch)):  # its launcher lives
+    if change == ELSEWHERE or (change == RESTARTED and machine.is_locked(run.watcher_lock)):  # its launcher is alive
         return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}
-    private()
+    restrict_umask()
 
-    def body(tell: Callable[[Answer], None]) -> None:
-        held = hold(run.lock)
-        if held is None:
-            tell({"ok": True, "state": "supervised"})
+    def body(respond: Callable[[Message], None]) -> None:
+        lock = acquire_lock(run.lock)
+        if lock is None:
+            respond({"ok": True, "state": "supervised"})
             return
-        supervisor = conductor_of(root, run, spec, message.get("secrets"), VERBS) or Supervisor(root, run, spec)
+        supervisor = make_conductor(root, run, spec, message.get("secrets"), COMMANDS) or Supervisor(root, run, spec)
         if "finished" in supervisor.journal.kinds:
-            tell({"ok": True, "state": "finished"})
+            respond({"ok": True, "state": "finished"})
             return
-        supervisor.settled = lambda: tell({"ok": True, "state": "adopted", "pid": os.getpid()})
-        supervisor.go_on()
+        supervisor.on_settled = lambda: respond({"ok": True, "state": "adopted", "pid": os.getpid()})
+        supervisor.resume()
         if not spec.get("sweep"):
-            pass_on(root, spec, {}, adopt)
+            ensure_conductor(root, spec, {}, adopt)
 
-    return leave_behind(run, body)
+    return run_in_background(run, body)
 
 
-def _close(root: Root, run: RunFolder, spec: Spec, standing: Standing) -> Answer:
-    """A scheduler has ended a job before its supervisor claimed the run: decide that it never starts, and record it."""
-    reason = "the job ended before the run started" + ("; %s" % standing["reason"] if standing.get("reason") else "")
-    pass_gate(run, "never", reason)
-    umask = private()
-    answer = leave_behind(run, Supervision(root, run, spec, os.urandom(8).hex(), {}, umask, VERBS).work)
-    return dict(answer, state="adopted") if answer.get("ok") else answer
+def _close_unclaimed(root: Root, run: RunFolder, spec: Spec, job: JobStatus) -> Message:
+    """Record that a run never starts, because its scheduler job ended before a supervisor claimed it."""
+    reason = "the job ended before the run started" + ("; %s" % job["reason"] if job.get("reason") else "")
+    decide_start(run, "never", reason)
+    umask = restrict_umask()
+    response = run_in_background(run, Supervision(root, run, spec, os.urandom(8).hex(), {}, umask, COMMANDS).work)
+    return dict(response, state="adopted") if response.get("ok") else response
 
 
 def _is_lost(root: Root, run: RunFolder, recorded: Optional[str]) -> bool:
-    """Whether the root folder that took the run on is here, and the run is not.
+    """Return whether the root folder that accepted the run exists, but the run is missing or damaged.
 
-    Another folder in its place, as below the mount point of a home, is no evidence about a run.
+    A different folder in its place, such as an unmounted home folder, does not prove that a run is
+    lost.
     """
     if recorded is None or root_identity(root) != recorded:
         return False
@@ -137,7 +141,7 @@ def _is_lost(root: Root, run: RunFolder, recorded: Optional[str]) -> bool:
         return True
     except OSError:
         return False
-    return True  # there, and damaged
+    return True  # present, but damaged
 
 
 def _heartbeat(run: RunFolder) -> Optional[float]:
@@ -147,48 +151,49 @@ def _heartbeat(run: RunFolder) -> Optional[float]:
         return None
 
 
-def start_launcher(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
-    """Where there is no fork, the launcher is a call of its own."""
-    launch(run, read_spec(run) or {}, message.get("secrets", {}), private())
+def run_launcher(root: Root, run: RunFolder, arguments: "list[str]", message: Message) -> Message:
+    """Run the launcher as a separate program, on systems without fork."""
+    launch(run, read_spec(run) or {}, message.get("secrets", {}), restrict_umask())
     return {"ok": True}
 
 
-def cancel(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
-    """Ask for the end of a run. One that has not started will never start.
+def cancel(root: Root, run: RunFolder, arguments: "list[str]", message: Message) -> Message:
+    """Request the end of a run. If the run has not started yet, it never will.
 
-    One that this machine has not heard of yet comes with its spec: its launch may still be on the way.
+    If the run is not known here, the message carries its spec: the start request may still be in
+    transit.
     """
-    private()
+    restrict_umask()
     if "spec" in message:
         _receive_spec(root, run, message["spec"])
     if read_json(run.spec) is None:
         return {"ok": True, "state": "lost"}
-    grace = float(words[1]) if len(words) > 1 else None
-    request: Answer = {"by": words[0] if words else None, "time": time.time()}
+    grace = float(arguments[1]) if len(arguments) > 1 else None
+    request: Message = {"by": arguments[0] if arguments else None, "time": time.time()}
     if grace is not None:
         request["grace"] = grace
-    spare_room(run, lambda: write_whole(run.cancel, request))
+    write_with_reserve(run, lambda: write_atomic(run.cancel, request))
     failpoint("cancel-asked")
-    if read_json(run.gate) is None:
-        pass_gate(run, "never", "canceled before it started")
+    if read_json(run.start_decision) is None:
+        decide_start(run, "never", "canceled before it started")
     if starter.cancel(run, grace):
-        adopt(root, run, [], {})  # at once: whoever asked may lose contact now
+        adopt(root, run, [], {})  # do not wait for a request, because the client may disconnect
     return {"ok": True, "state": "asked"}
 
 
-def build(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
-    """Build an environment before any run needs it."""
-    private()
-    from .environments.ahead import body_of  # noqa: PLC0415 - runs do without
+def build(root: Root, run: RunFolder, arguments: "list[str]", message: Message) -> Message:
+    """Build an environment before a run needs it."""
+    restrict_umask()
+    from .environments.prebuild import make_builder  # noqa: PLC0415 - runs do not need it
 
-    return leave_behind(run, body_of(root, message))
+    return run_in_background(run, make_builder(root, message))
 
 
-VERBS = {
+COMMANDS = {
     "start": start,
     "supervise": supervise,
     "adopt": adopt,
     "cancel": cancel,
-    "launch": start_launcher,
+    "launch": run_launcher,
     "build": build,
 }

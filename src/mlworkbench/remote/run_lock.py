@@ -1,35 +1,38 @@
-"""The locks of a run: ``lock`` of its supervisor, ``watch`` of its launcher. Each names the process that holds it."""
+"""Locks of a run: the supervisor's ``lock`` and the launcher's ``watch``, each with its holder's PID."""
 
 from __future__ import annotations
 
 import os
 
 from .shared import machine
-from .shared.tree import READ
+from .shared.folder_tree import READ
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Dict, Optional, Tuple
 
 
-_held: Dict[str, int] = {}  # path → descriptor, of this process
+_held_locks: Dict[str, int] = {}  # path → descriptor in this process
 
 
-def hold(path: str) -> Optional[int]:
-    """Take the lock until the descriptor is closed or this process ends; None if another process has it."""
+def acquire_lock(path: str) -> Optional[int]:
+    """Acquire the lock until the descriptor is closed or this process ends.
+
+    Return None if another process holds the lock.
+    """
     descriptor = machine.lock(path)
-    if descriptor is not None and machine.FORKS:
-        _held[path] = descriptor
+    if descriptor is not None and machine.CAN_FORK:
+        _held_locks[path] = descriptor
         try:
             os.ftruncate(descriptor, 0)
             os.write(descriptor, b"%d %d\n" % (os.getpid(), machine.start_time(os.getpid()) or 0))
         except OSError:
-            pass  # a full disk: the lock is what counts
+            pass  # disk full: only the lock itself matters
     return descriptor
 
 
-def holder(path: str) -> Optional[Tuple[int, int]]:
-    """Pid and start time of the process that holds the lock; None if there is none, or it cannot be known."""
+def lock_holder(path: str) -> Optional[Tuple[int, int]]:
+    """Return the PID and start time of the process that holds the lock, or None if not known."""
     try:
         if not machine.is_locked(path):
             return None
@@ -40,16 +43,16 @@ def holder(path: str) -> Optional[Tuple[int, int]]:
         return None
 
 
-def is_replaced(path: str) -> bool:
-    """Whether another process has the lock that this one took.
+def is_lock_lost(path: str) -> bool:
+    """Return whether another process now holds the lock that this process acquired.
 
-    That of a disk which was unmounted and mounted again is a lock on nothing: it is taken once more.
+    After a remount, the old descriptor no longer locks the file, so the lock is acquired again.
     """
-    descriptor = _held.get(path)
+    descriptor = _held_locks.get(path)
     if descriptor is None:
         return False
     try:
         lost = not os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError:
-        return False  # there is no lock to be had
-    return lost and hold(path) is None
+        return False  # the lock file is missing or not accessible
+    return lost and acquire_lock(path) is None

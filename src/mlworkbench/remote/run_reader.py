@@ -1,4 +1,4 @@
-"""Bytes of a run for those who follow it: what is new, one file, the outputs. No link in a run folder is followed."""
+"""Read files of a run for clients: new bytes, single files, and outputs. Links are not followed."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ import os
 import stat
 import time
 
-from .pending_ending import why_unwritten
+from .pending_ending import unwritten_reason
 from .shared import machine, metric_files
+from .shared.folder_tree import NOFOLLOW, FolderHandles
 from .shared.frames import CHUNK
-from .shared.layout import RunFolder, is_taken
-from .shared.metric_files import LONGEST_LINE, LONGEST_SKIPPED
-from .shared.tree import NOFOLLOW, Folders
+from .shared.layout import RunFolder, is_claimed
+from .shared.metric_files import MAX_LINE_LENGTH, MAX_SKIPPED
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-FILES = frozenset(
+READABLE_FILES = frozenset(
     "spec.json log build.log events.jsonl outputs.json supervisor.log exit.json gpu.jsonl effort.jsonl".split()
 )
 EVENTS = "events.jsonl"
-QUICK, SLOW, SHARE = 0.004, 0.05, 0.05  # seconds between two looks: this share of the wait so far, within bounds
-MOST = 64 * 1024 * 1024  # bytes of metrics in one answer; all else has room beside them
-_PLAIN = os.O_RDONLY | NOFOLLOW
-for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # not all are on all systems
-    _PLAIN |= getattr(os, _name, 0)
+# Seconds between checks: this share of the time waited so far, within these bounds.
+MIN_PAUSE, MAX_PAUSE, PAUSE_SHARE = 0.004, 0.05, 0.05
+MAX_METRIC_BYTES = 64 * 1024 * 1024  # per response; other files have no such limit
+_OPEN_FLAGS = os.O_RDONLY | NOFOLLOW
+for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # not available on every system
+    _OPEN_FLAGS |= getattr(os, _name, 0)
 
 
-class News:
-    """What is new in one run folder since some offsets.
+class RunUpdates:
+    """New bytes in a run folder since the given offsets.
 
-    Journal and metrics files are handed out in whole lines. So the client takes in every byte that it gets, and what a
-    script leaves without a line end uses no room of the others.
+    Only complete lines of the journal and the metric files are sent, so that the client can process
+    every byte that it receives, and an unfinished line does not count toward the response limit.
     """
 
     def __init__(self, run: RunFolder, offsets: Dict[str, int]) -> None:
@@ -41,139 +42,140 @@ class News:
             check_name(name)
         self._run = run
         self._offsets = offsets
-        self._searched: Dict[str, int] = {}  # of a file without a new line: its size then
-        self.pending = False  # after parts(): metrics files hold more than was handed out
+        self._searched: Dict[str, int] = {}  # file without a new complete line → its size when it was searched
+        self.pending = False  # after parts(): metric files contain more data than was sent
 
-    def standing(self) -> Dict[str, bool]:
+    def status(self) -> Dict[str, bool]:
         run = self._run
-        # The lock first: what a supervisor wrote before it let go of the lock must not be missed.
+        # Check the lock first, so as not to miss what a supervisor wrote before it released the lock.
         supervised = machine.is_locked(run.lock)
-        return {"exists": os.path.exists(run.spec), "claimed": is_taken(run), "supervised": supervised}
+        return {"exists": os.path.exists(run.spec), "claimed": is_claimed(run), "supervised": supervised}
 
-    def unwritten(self) -> str:
-        """Why the ending of the run, which is over, cannot be written."""
-        return why_unwritten(self._run)
+    def unwritten_reason(self) -> str:
+        """Return why the ending of a finished run cannot be written, or "" if no ending is waiting to be written."""
+        return unwritten_reason(self._run)
 
     def wait(self, seconds: float, pause: Callable[[float], bool]) -> None:
-        """Until something is new, ``pause`` says that we are wanted, or the time is over."""
-        begun = time.monotonic()
-        while not self._any() and all(self.standing().values()):
-            passed = time.monotonic() - begun
-            if passed >= seconds or pause(min(SLOW, max(QUICK, SHARE * passed), seconds - passed)):
+        """Wait until there are new bytes, ``pause`` returns true, or ``seconds`` have passed."""
+        started_at = time.monotonic()
+        while not self._has_updates() and all(self.status().values()):
+            elapsed = time.monotonic() - started_at
+            if elapsed >= seconds or pause(min(MAX_PAUSE, max(MIN_PAUSE, PAUSE_SHARE * elapsed), seconds - elapsed)):
                 return
 
-    def _any(self) -> bool:
-        spent = metric_files.bytes_left(self._offsets) <= 0
-        known = (one for one in self._offsets.items() if not (spent and _is_metrics(one[0])))
-        if any(self._has_more(name, offset) for name, offset in known):
+    def _has_updates(self) -> bool:
+        exhausted = metric_files.bytes_left(self._offsets) <= 0
+        offsets = (item for item in self._offsets.items() if not (exhausted and _is_metrics(item[0])))
+        if any(self._has_more(name, offset) for name, offset in offsets):
             return True
-        return not spent and any(self._has_more(name, 0) for name in self._new_metrics())
+        return not exhausted and any(self._has_more(name, 0) for name in self._find_new_metrics())
 
     def _has_more(self, name: str, offset: int) -> bool:
         path = os.path.join(self._run.path, name)
-        size = _size(path)
+        size = _file_size(path)
         if size <= offset or not (name == EVENTS or _is_metrics(name)):
             return size > offset
         if self._searched.get(name) == size:
             return False
-        lines, _ = self._lines(name, offset, LONGEST_LINE)
+        lines, _ = self._read_lines(name, offset, MAX_LINE_LENGTH)
         if not lines:
             self._searched[name] = size
         return bool(lines)
 
-    def _new_metrics(self) -> List[str]:
-        """Metrics files with content that the client does not know yet."""
-        most = metric_files.files_left(self._offsets)
-        found: List[str] = []
+    def _find_new_metrics(self) -> List[str]:
+        """Return the non-empty metric files for which the client has no offset."""
+        max_files = metric_files.files_left(self._offsets)
+        names: List[str] = []
         try:
-            for entry in metric_files.entries(self._run.metrics) if most > 0 else ():
+            for entry in metric_files.scan_folder(self._run.metrics) if max_files > 0 else ():
                 name = metric_files.PREFIX + entry.name
-                if name in self._offsets or not metric_files.is_name(entry.name):
+                if name in self._offsets or not metric_files.is_metric_file(entry.name):
                     continue
                 if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_size:
-                    found.append(name)
-                if len(found) >= most:
+                    names.append(name)
+                if len(names) >= max_files:
                     break
         except OSError:
-            pass  # no metrics yet, something else in their place, or one of them has just gone
-        return found
+            pass  # no metrics yet, a different file in their place, or a file was just removed
+        return names
 
     def parts(self, limit: int) -> Iterator[Tuple[str, bytes]]:
-        """Name and new bytes of each file with any: events, then all else but metrics, then metrics while room is left.
+        """Yield the name and new bytes of each file: events, other files, and metrics up to a limit.
 
-        The events may tell the end of the run. Metrics are read after them: what was logged before the end is in this
-        answer, unless it says that more is pending.
+        The events may contain the ending. Metrics are read after them, so everything logged before the end
+        is in this response, unless ``pending`` is set.
         """
         self.pending = False
-        asked = dict(self._offsets)
-        if EVENTS in asked:
-            events, _ = self._lines(EVENTS, asked.pop(EVENTS), limit)
+        offsets = dict(self._offsets)
+        if EVENTS in offsets:
+            events, _ = self._read_lines(EVENTS, offsets.pop(EVENTS), limit)
             if events:
                 yield EVENTS, events
-        for name in [name for name in asked if not _is_metrics(name)]:
-            data = read_plain(os.path.join(self._run.path, name), asked.pop(name), limit)
+        for name in [name for name in offsets if not _is_metrics(name)]:
+            data = read_regular_file(os.path.join(self._run.path, name), offsets.pop(name), limit)
             if data:
                 yield name, data
-        asked.update((name, 0) for name in self._new_metrics())
-        yield from self._metric_parts(asked, limit)
+        offsets.update((name, 0) for name in self._find_new_metrics())
+        yield from self._metric_parts(offsets, limit)
 
-    def _metric_parts(self, asked: Dict[str, int], limit: int) -> Iterator[Tuple[str, bytes]]:
-        room, left = MOST, metric_files.bytes_left(self._offsets)
-        for name, offset in asked.items():
-            if left <= 0:
-                break  # the rest is left out for good
+    def _metric_parts(self, offsets: Dict[str, int], limit: int) -> Iterator[Tuple[str, bytes]]:
+        room, remaining = MAX_METRIC_BYTES, metric_files.bytes_left(self._offsets)
+        for name, offset in offsets.items():
+            if remaining <= 0:
+                break  # the run's limit is reached: the rest is never sent
             if room <= 0:
                 self.pending = True
                 break
-            data, more = self._lines(name, offset, limit)
-            room, left = room - len(data), left - len(data)
+            data, more = self._read_lines(name, offset, limit)
+            room, remaining = room - len(data), remaining - len(data)
             self.pending = self.pending or more
             if data:
                 yield name, data
-        if left <= 0:
+        if remaining <= 0:
             self.pending = False
 
-    def _lines(self, name: str, offset: int, limit: int) -> Tuple[bytes, bool]:
-        """Whole lines from an offset on, and whether there may be more of them.
+    def _read_lines(self, name: str, offset: int, limit: int) -> Tuple[bytes, bool]:
+        """Return the complete lines from ``offset``, and whether there may be more.
 
-        A line that is longer than ``limit`` comes in pieces, which the client skips, until it is too long even for
-        that. But not in the journal, where the supervisor removes it.
+        A line longer than ``limit`` is sent in pieces, up to a maximum length, and the client skips it. In
+        the journal, no such line is sent, because its supervisor removes it.
         """
         try:
-            descriptor = os.open(os.path.join(self._run.path, name), _PLAIN)
+            descriptor = os.open(os.path.join(self._run.path, name), _OPEN_FLAGS)
         except (OSError, ValueError):
             return b"", False
         try:
-            data = b"" if _in_hole(descriptor, offset, offset + limit) else read_open(descriptor, offset, limit)
+            data = b"" if _in_hole(descriptor, offset, offset + limit) else read_descriptor(descriptor, offset, limit)
             end = data.rfind(b"\n") + 1
             if end:
                 return data[:end], len(data) >= limit
-            if name == EVENTS or _ended_long_ago(descriptor, offset):
+            if name == EVENTS or _is_line_too_long(descriptor, offset):
                 return b"", False
-            data = read_open(descriptor, offset, limit)
+            data = read_descriptor(descriptor, offset, limit)
             return (data, True) if len(data) >= limit else (b"", False)
         finally:
             os.close(descriptor)
 
 
-def _ended_long_ago(descriptor: int, offset: int) -> bool:
-    """Whether the last line end before this offset is further away than anything is skipped."""
-    begin = offset - LONGEST_SKIPPED
-    pieces = range(begin, offset, LONGEST_LINE)
+def _is_line_too_long(descriptor: int, offset: int) -> bool:
+    """Return whether the line at ``offset`` is longer than the maximum that clients skip."""
+    begin = offset - MAX_SKIPPED
+    pieces = range(begin, offset, MAX_LINE_LENGTH)
     return begin >= 0 and not any(
-        not _in_hole(descriptor, at, at + LONGEST_LINE) and b"\n" in read_open(descriptor, at, LONGEST_LINE)
-        for at in pieces
+        not _in_hole(descriptor, position, position + MAX_LINE_LENGTH)
+        and b"\n" in read_descriptor(descriptor, position, MAX_LINE_LENGTH)
+        for position in pieces
     )
 
 
 def _in_hole(descriptor: int, start: int, end: int) -> bool:
-    """Whether a sparse file has no data between these offsets. A disk that cannot tell has some everywhere."""
+    """Return whether there is only a hole between these offsets of a sparse file; False if unknown."""
     if not hasattr(os, "SEEK_DATA"):
         return False
     try:
         return os.lseek(descriptor, start, os.SEEK_DATA) >= end
     except OSError as error:
-        return error.errno == errno.ENXIO  # nothing but a hole up to the end
+        return error.errno == errno.ENXIO  # only a hole up to the end of the file
 
 
 def _is_metrics(name: str) -> bool:
@@ -181,26 +183,28 @@ def _is_metrics(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Only files that are meant to be read from outside."""
+    """Raise ValueError unless clients may read this file."""
     folder, _, rest = name.partition("/")
-    if name not in FILES and (folder != "metrics" or not rest or "/" in rest or rest in (".", "..") or "\0" in rest):
+    if name not in READABLE_FILES and (
+        folder != "metrics" or not rest or "/" in rest or rest in (".", "..") or "\0" in rest
+    ):
         raise ValueError("file %a cannot be read" % name)
 
 
-def read_plain(path: str, offset: int, limit: int) -> bytes:
-    """Bytes of a plain file; a script may have put anything in its place."""
+def read_regular_file(path: str, offset: int, limit: int) -> bytes:
+    """Read bytes from a regular file. Return b"" for anything that a script may have put in its place."""
     try:
-        descriptor = os.open(path, _PLAIN)
+        descriptor = os.open(path, _OPEN_FLAGS)
     except (OSError, ValueError):
         return b""
     try:
-        return read_open(descriptor, offset, limit)
+        return read_descriptor(descriptor, offset, limit)
     finally:
         os.close(descriptor)
 
 
-def read_open(descriptor: int, offset: int, limit: int) -> bytes:
-    """The same of a file that is open."""
+def read_descriptor(descriptor: int, offset: int, limit: int) -> bytes:
+    """Read bytes from an open regular file."""
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return b""
@@ -210,7 +214,7 @@ def read_open(descriptor: int, offset: int, limit: int) -> bytes:
 
 
 def _pread(descriptor: int, limit: int, offset: int) -> bytes:
-    # Not more than there is: Python makes room for the whole limit first, and most looks find a few bytes.
+    # Limit reads to the file size: Python allocates the whole limit first, and most reads return a few bytes.
     limit = max(0, min(limit, os.fstat(descriptor).st_size - offset))
     if hasattr(os, "pread"):
         return os.pread(descriptor, limit, offset)
@@ -218,30 +222,31 @@ def _pread(descriptor: int, limit: int, offset: int) -> bytes:
     return os.read(descriptor, limit)
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
-        found = os.stat(path, follow_symlinks=False)
+        status = os.stat(path, follow_symlinks=False)
     except OSError:
         return -1
-    return found.st_size if stat.S_ISREG(found.st_mode) else -1
+    return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
 def read_outputs(run: RunFolder, files: List[List[Any]]) -> Iterator[Tuple[int, bytes]]:
-    """Index in ``files`` ([path below outputs, offset, size]) and next bytes up to that size, file after file.
+    """Yield the index in ``files`` and the next bytes of each file, up to its recorded size.
 
-    One that cannot be read gives nothing. Sorted paths are quickest: the folders stay open.
+    ``files`` contains [path below outputs, offset, size]. Unreadable files yield nothing. Sorted paths
+    are fastest, because folders stay open.
     """
     try:
-        folders = Folders(run.outputs)
+        folders = FolderHandles(run.outputs)
     except OSError:
         return
     with folders:
         for index, (path, offset, size) in enumerate(files):
-            descriptor = open_beneath(folders, path)
+            descriptor = open_regular_file(folders, path)
             if descriptor is None:
                 continue
             try:
-                while offset < size:  # it may have grown since the run's end, when it was recorded
+                while offset < size:  # the file may have grown since its size was recorded at the end of the run
                     data = os.pread(descriptor, min(CHUNK, size - offset), offset)
                     if not data:
                         break
@@ -253,13 +258,13 @@ def read_outputs(run: RunFolder, files: List[List[Any]]) -> Iterator[Tuple[int, 
                 os.close(descriptor)
 
 
-def open_beneath(folders: Folders, path: str) -> Optional[int]:
-    """A handle of a plain file, without following a link on the way to it; None if there is no such file."""
+def open_regular_file(folders: FolderHandles, path: str) -> Optional[int]:
+    """Open a regular file without following links. Return None if there is no such file."""
     folder, _, name = path.rpartition("/")
     if {"", ".", ".."}.intersection(path.split("/")) or "\0" in path:
         return None
     try:
-        descriptor = os.open(name, _PLAIN, dir_fd=folders.open(folder))
+        descriptor = os.open(name, _OPEN_FLAGS, dir_fd=folders.open(folder))
     except (OSError, ValueError):
         return None
     if stat.S_ISREG(os.fstat(descriptor).st_mode):

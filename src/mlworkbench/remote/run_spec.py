@@ -1,46 +1,46 @@
-"""The spec of a run as its target reads it: all that the client decided (``RunSpec`` in its ``model.py``)."""
+"""The spec of a run as its target reads it. It contains all client decisions (``RunSpec`` in ``model.py``)."""
 
 from __future__ import annotations
 
-from .shared.files import read_json
+from .shared.atomic_files import read_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, TypedDict
 
     from .shared.layout import RunFolder
 
     class Command(TypedDict):
-        """One command of a run; the last one is the user's."""
+        """One command of a run. The last command is the user's."""
 
         step: str
         argv: List[str]
 
     class Spec(TypedDict, total=False):
-        """What a target reads of a spec. Whatever a run does without is null, or missing in specs of older clients."""
+        """Keys of a spec that a target reads. Unused keys are null, or missing from older specs."""
 
-        spec: int  # version of the format
+        spec: int  # format version
         id: str
         project_id: str
         snapshot: str
         commands: List[Command]
         environment: Dict[str, str]
-        inherit: List[str]  # variables that the script gets from the target's environment
-        starter: str  # "detached", or "plugin:" and the name of a file that travelled along
-        secrets: List[str]  # names; the values travel beside the spec
+        inherit: List[str]  # variables that the script inherits from the target
+        starter: str  # "detached", or "plugin:" followed by the name of an uploaded file
+        secrets: List[str]  # names; the values are sent separately
         compute: Dict[str, Any]
         runconfig: str
         lock: Dict[str, Any]
-        prepare: bool  # the environment may be built
-        path: List[str]  # folders that go before PATH
+        prepare: bool  # whether the environment may be built
+        path: List[str]  # folders to prepend to PATH
         container: Dict[str, Any]
         companions: Dict[str, Dict[str, Any]]
-        spark: Dict[str, Any]  # before there were companions
+        spark: Dict[str, Any]  # used by older clients, now in companions
         gpus: str
         timeout: float  # seconds
         grace: float
         tracked: bool
-        spoken: bool  # printed ``key: value`` lines are metrics
+        spoken: bool  # whether printed ``key: value`` lines are metrics
         parent: str
         sweep: Dict[str, Any]
         client: str
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 
 def read_spec(run: RunFolder) -> Optional[Spec]:
-    """The spec in a run folder; None if there is none, or it is damaged."""
+    """Return the spec in a run folder, or None if it is missing or damaged."""
     spec: Any = read_json(run.spec)
     return spec  # type: ignore[no-any-return]
 
 
 def companion_settings(spec: Spec, name: str) -> Optional[Dict[str, Any]]:
-    """What the run's framework tells one companion; None: the run does without that companion."""
+    """Return the settings of a companion such as ``spark``, or None if the run does not use it."""
     settings = (spec.get("companions") or {}).get(name)
     if settings is None and name == "spark":
         return spec.get("spark") or None

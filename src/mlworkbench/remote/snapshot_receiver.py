@@ -1,4 +1,4 @@
-"""Code from the client: which blobs of a snapshot are missing, one stream that brings them, the manifest last."""
+"""Receive a snapshot: determine missing blobs, read them from a stream, and write the manifest last."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import json
 import os
 import zlib
 
-from .present import LARGE, blobs_of, check_digest, is_noted, note_whole
 from .shared.file_lock import is_current, wait_for_lock
+from .shared.folder_tree import NEW, make_private
 from .shared.frames import FrameError, ranges
 from .shared.layout import Root
-from .shared.tree import NEW, make_private
-from .shared.untrusted import parse_json
+from .shared.untrusted_json import parse_json
+from .snapshot_check import LARGE_BLOB, check_digest, is_verified, list_blobs, mark_verified
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, List, Optional
 
-    from .present import Blob
+    from .snapshot_check import Blob
 
-_MOST_MANIFEST = 1024 * 1024 * 1024
+_MAX_MANIFEST_SIZE = 1024 * 1024 * 1024
 
 
-def _has(path: str, size: int) -> bool:
+def _has_size(path: str, size: int) -> bool:
     try:
         return os.stat(path).st_size == size
     except OSError:
@@ -32,7 +32,7 @@ def _has(path: str, size: int) -> bool:
 
 
 class Upload:
-    """One snapshot on its way here."""
+    """The upload of one snapshot."""
 
     def __init__(self, root: Root, digest: str) -> None:
         self._root = root
@@ -41,8 +41,8 @@ class Upload:
         self._missing: List[Blob] = []
 
     def plan(self, request: Dict[str, Any], packed: Iterable[bytes]) -> Dict[str, Any]:
-        """Take in the manifest, whole or as the difference to one that is here; which blobs are missing."""
-        text = _unpack(packed)
+        """Read the manifest, complete or as changes to an existing one. Return the missing blobs."""
+        text = _decompress(packed)
         change = parse_json(text) if request.get("base") else None
         manifest: Optional[Dict[str, Any]] = None
         if change is not None:
@@ -53,20 +53,22 @@ class Upload:
                 return {"ok": True, "base": False}
             return {"ok": False, "problem": "the file list was damaged in transit"}
         self._text = text
-        blobs = blobs_of(manifest or parse_json(text))
-        # All that is in a base which was found whole is here: to look for each again takes longer than the rest.
-        known = change is not None and is_noted(self._root, request["base"])
-        new = {entry[1] for entry in change["files"]} if change is not None and known else None
-        lacking = [
+        blobs = list_blobs(manifest or parse_json(text))
+        # All blobs of a verified base snapshot exist; checking them again would take longer than everything else.
+        base_verified = change is not None and is_verified(self._root, request["base"])
+        new_blobs = {entry[1] for entry in change["files"]} if change is not None and base_verified else None
+        missing = [
             index
             for index, (sha, size) in enumerate(blobs)
-            if (new is None or sha in new) and not _has(self._root.blob(sha), size)
+            if (new_blobs is None or sha in new_blobs) and not _has_size(self._root.blob(sha), size)
         ]
-        self._missing = [blobs[index] for index in lacking]
-        have = [
-            [place, done] for place, done in enumerate(self._have(sha, size) for sha, size in self._missing) if done
+        self._missing = [blobs[index] for index in missing]
+        received = [
+            [position, done]
+            for position, done in enumerate(self._received_size(sha, size) for sha, size in self._missing)
+            if done
         ]
-        return {"ok": True, "base": True, "missing": ranges(lacking), "have": have}
+        return {"ok": True, "base": True, "missing": ranges(missing), "have": received}
 
     def _rebuild(self, base: str, change: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         try:
@@ -80,39 +82,42 @@ class Upload:
         files.update((entry[0], entry) for entry in change["files"])
         return dict(change["rest"], files=sorted(files.values(), key=lambda entry: str(entry[0])))
 
-    def _have(self, sha256: str, size: int) -> int:
-        """How much of a large blob came before an earlier upload was cut."""
+    def _received_size(self, sha256: str, size: int) -> int:
+        """Return how many bytes of a large blob an interrupted upload has received."""
         try:
-            done = os.stat(self._part(sha256)).st_size if size >= LARGE else 0
+            done = os.stat(self._part_path(sha256)).st_size if size >= LARGE_BLOB else 0
         except OSError:
             return 0
         return done if done <= size else 0
 
-    def _part(self, sha256: str) -> str:
+    def _part_path(self, sha256: str) -> str:
         return os.path.join(self._root.blobs, "part-" + sha256)
 
-    def take(self, frames: Callable[[], Optional[bytes]], have: List[List[int]]) -> None:
-        """All missing blobs, end to end, from frames that end anywhere; then the manifest. Raises OSError."""
+    def receive(self, frames: Callable[[], Optional[bytes]], received: List[List[int]]) -> None:
+        """Receive all missing blobs, then write the manifest. Raise OSError if a write fails.
+
+        The blobs form one continuous stream, which is split into frames.
+        """
         make_private(self._root.path, self._root.blobs, self._root.snapshots)
-        done: Dict[int, int] = {index: count for index, count in have}  # noqa: C416 - pairs come as lists
+        offsets: Dict[int, int] = {index: count for index, count in received}  # noqa: C416 - the pairs are lists
         stream = _Stream(frames)
         for index, (sha256, size) in enumerate(self._missing):
-            if size >= LARGE:
-                self._take_large(stream, sha256, size, done.get(index, 0))
+            if size >= LARGE_BLOB:
+                self._receive_large(stream, sha256, size, offsets.get(index, 0))
             else:
                 data = stream.read(size)
                 if hashlib.sha256(data).hexdigest() != sha256:
                     raise OSError(errno.EBADMSG, "a file was damaged in transit")
                 self._publish(sha256, self._write(sha256, data))
         target = self._root.snapshot(self._digest)
-        part = "%s.%s.part" % (target, os.urandom(4).hex())
-        with open(os.open(part, NEW, 0o600), "wb") as file:
+        temporary = "%s.%s.part" % (target, os.urandom(4).hex())
+        with open(os.open(temporary, NEW, 0o600), "wb") as file:
             file.write(self._text)
-        os.replace(part, target)
-        note_whole(self._root, self._digest)
+        os.replace(temporary, target)
+        mark_verified(self._root, self._digest)
 
     def _write(self, sha256: str, data: bytes) -> str:
-        part = "%s-%s" % (self._part(sha256), os.urandom(4).hex())
+        part = "%s-%s" % (self._part_path(sha256), os.urandom(4).hex())
         descriptor = os.open(part, NEW, 0o600)
         try:
             view = memoryview(data)
@@ -131,35 +136,35 @@ class Upload:
             os.rename(part, blob)
 
     def _open_part(self, sha256: str, size: int) -> Optional[int]:
-        """The part, ours alone; None if another upload has brought the whole meanwhile.
+        """Open and lock the partial blob. Return None if another upload has completed it.
 
-        Waits for the agent of a client that was killed, which is still busy with what was on its way.
+        This waits while the agent of a killed client is still processing received data.
         """
-        part = self._part(sha256)
+        part = self._part_path(sha256)
         while True:
             descriptor = os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
             wait_for_lock(descriptor)
             same = is_current(descriptor, part)
-            if same and not _has(self._root.blob(sha256), size):
+            if same and not _has_size(self._root.blob(sha256), size):
                 return descriptor
             os.close(descriptor)
-            if _has(self._root.blob(sha256), size):
+            if _has_size(self._root.blob(sha256), size):
                 if same:
                     os.unlink(part)
                 return None
 
-    def _take_large(self, stream: "_Stream", sha256: str, size: int, done: int) -> None:
+    def _receive_large(self, stream: "_Stream", sha256: str, size: int, done: int) -> None:
         descriptor = self._open_part(sha256, size)
         if descriptor is None:
             while done < size:
-                done += len(stream.some(size - done))
+                done += len(stream.read_some(size - done))
             return
-        part = self._part(sha256)
+        part = self._part_path(sha256)
         try:
             os.ftruncate(descriptor, done)
-            digest = _hash_start(descriptor, done)
+            digest = _hash_prefix(descriptor, done)
             while done < size:
-                data = stream.some(size - done)
+                data = stream.read_some(size - done)
                 digest.update(data)
                 view = memoryview(data)
                 while view:
@@ -174,11 +179,11 @@ class Upload:
             os.close(descriptor)
 
 
-def _hash_start(descriptor: int, size: int) -> Any:
+def _hash_prefix(descriptor: int, size: int) -> Any:
     digest = hashlib.sha256()
     done = 0
     while done < size:
-        data = os.pread(descriptor, min(LARGE, size - done), done)
+        data = os.pread(descriptor, min(LARGE_BLOB, size - done), done)
         if not data:
             break
         digest.update(data)
@@ -187,38 +192,38 @@ def _hash_start(descriptor: int, size: int) -> Any:
 
 
 class _Stream:
-    """Bytes out of frames. ``frames`` gives None when there are no more."""
+    """A byte stream read from frames. ``frames`` returns None at the end."""
 
     def __init__(self, frames: Callable[[], Optional[bytes]]) -> None:
         self._frames = frames
-        self._left = memoryview(b"")
+        self._buffer = memoryview(b"")
 
-    def some(self, most: int) -> bytes:
-        """At least one byte, at most ``most``."""
-        while not self._left:
+    def read_some(self, limit: int) -> bytes:
+        """Return between one and ``limit`` bytes."""
+        while not self._buffer:
             data = self._frames()
             if data is None:
                 raise OSError(errno.ECONNABORTED, "the upload was aborted")
-            self._left = memoryview(data)
-        part, self._left = self._left[:most], self._left[most:]
+            self._buffer = memoryview(data)
+        part, self._buffer = self._buffer[:limit], self._buffer[limit:]
         return bytes(part)
 
     def read(self, size: int) -> bytes:
         parts = []
         while size:
-            part = self.some(size)
+            part = self.read_some(size)
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
 
 
-def _unpack(packed: Iterable[bytes]) -> bytes:
-    """A compressed text that came in parts."""
+def _decompress(packed: Iterable[bytes]) -> bytes:
+    """Decompress data that arrives in chunks."""
     unpacker = zlib.decompressobj()
     parts = []
     size = 0
-    for one in packed:
-        parts.append(unpacker.decompress(one, _MOST_MANIFEST - size))
+    for chunk in packed:
+        parts.append(unpacker.decompress(chunk, _MAX_MANIFEST_SIZE - size))
         size += len(parts[-1])
         if unpacker.unconsumed_tail:
             raise FrameError("the list of files is too long")
@@ -226,6 +231,6 @@ def _unpack(packed: Iterable[bytes]) -> bytes:
 
 
 def encode_manifest(manifest: Dict[str, Any], order: List[str]) -> bytes:
-    """As the client wrote it, to the byte: a snapshot is known by the digest of this text."""
+    """Encode the manifest exactly as the client does: the digest of this text identifies a snapshot."""
     text = json.dumps({key: manifest[key] for key in order}, separators=(",", ":"), ensure_ascii=True)
     return text.encode("ascii")

@@ -1,4 +1,4 @@
-"""A supervisor that does not react to a cancel: replaced, also if it was stopped (SIGSTOP)."""
+"""Replace a supervisor that does not respond to a cancel, for example because of SIGSTOP."""
 
 from __future__ import annotations
 
@@ -7,48 +7,51 @@ import signal
 import time
 
 from .heartbeat import INTERVAL
-from .run_lock import holder
+from .run_lock import lock_holder
 from .shared import machine
 from .shared.layout import RunFolder
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Callable
 
-SILENT = 4 * INTERVAL  # seconds without a heartbeat: stopped, frozen, or waiting for swap
-REACTION = 2.0  # seconds within which a supervisor notes that it stops the run; most take less than half of one
+SILENCE_LIMIT = 4 * INTERVAL  # seconds without a heartbeat after which a supervisor counts as silent
+REACTION_TIME = 2.0  # seconds a supervisor has to record a stop; most need less than half a second
 
 
-def rouse(run: RunFolder) -> bool:
-    """Continue a stopped launcher; end a supervisor that is stopped or does nothing. True: it needs a successor.
+def recover_supervisor(run: RunFolder) -> bool:
+    """Resume a stopped launcher, and kill a stopped or stalled supervisor.
 
-    All state of a supervisor is on disk, so a stopped one is replaced at once. If it were continued, it could be
-    stopped again after it has recorded the cancel, and no second check follows. Returns at once for a healthy one.
+    Return whether the supervisor needs a successor. Its state is on disk, so a stopped supervisor is
+    replaced immediately. If it were resumed, it could be stopped again after it had recorded the
+    cancel, and there is no second check. For a healthy supervisor, return immediately.
     """
-    supervisor, launcher = holder(run.lock), holder(run.watch)
+    supervisor, launcher = lock_holder(run.lock), lock_holder(run.watcher_lock)
     if launcher is not None and _is_stopped(launcher[0]):
         machine.signal_all([launcher], signal.SIGCONT)
     if supervisor is None:
         return False
     stopped = _is_stopped(supervisor[0])
     if not os.path.exists(run.started):
-        if stopped:  # not ended: it may be building its environment
+        if stopped:  # resumed, not killed: it may be building the environment
             machine.signal_all([supervisor], signal.SIGCONT)
         return False
-    if not (stopped or _is_silent(run)) or (not stopped and _reacts(run, supervisor)):
+    if not (stopped or _is_silent(run)) or (not stopped and _responds(run, supervisor)):
         return False
     machine.signal_all([supervisor], signal.SIGKILL)
-    return _wait(lambda: holder(run.lock) != supervisor)
+    return _wait(lambda: lock_holder(run.lock) != supervisor)
 
 
-def _reacts(run: RunFolder, supervisor: "tuple[int, int]") -> bool:
-    return _wait(lambda: os.path.exists(run.stopping) or os.path.exists(run.exit) or holder(run.lock) != supervisor)
+def _responds(run: RunFolder, supervisor: "tuple[int, int]") -> bool:
+    return _wait(
+        lambda: os.path.exists(run.stopping) or os.path.exists(run.exit) or lock_holder(run.lock) != supervisor
+    )
 
 
 def _wait(condition: Callable[[], bool]) -> bool:
-    patience = time.monotonic() + REACTION
+    deadline = time.monotonic() + REACTION_TIME
     while not condition():
-        if time.monotonic() > patience:
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
     return True
@@ -64,6 +67,6 @@ def _is_stopped(pid: int) -> bool:
 
 def _is_silent(run: RunFolder) -> bool:
     try:
-        return time.time() - os.stat(run.heartbeat).st_mtime > SILENT
+        return time.time() - os.stat(run.heartbeat).st_mtime > SILENCE_LIMIT
     except OSError:
         return False

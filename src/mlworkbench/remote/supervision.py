@@ -1,4 +1,4 @@
-"""A supervisor from its start to the end of its run: lock, claim, supervise. A starter starts the process."""
+"""The lifecycle of a supervisor: lock, claim, and supervise. A starter starts its process."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ import time
 
 from .claim import claim, has_claim
 from .resources.resource import join_queues
-from .run_lock import hold
+from .run_lock import acquire_lock
 from .shared import machine
+from .shared.atomic_files import read_json
 from .shared.failpoint import failpoint
-from .shared.files import read_json
 from .shared.layout import Root, RunFolder
-from .shared.versions import PROTOCOL
+from .shared.protocol_versions import PROTOCOL
 from .supervisor import Supervisor
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional
 
     from .run_spec import Spec
-    from .sweep import Conductor, Verb
+    from .sweep_conductor import RunCommand, SweepConductor
 
-    Answer = Dict[str, Any]
+    Message = Dict[str, Any]
 
 _MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 
 
 class Supervision:
-    """The supervisor that one run is to get.
+    """The supervisor to start for one run.
 
-    A starter forks a process that calls ``work``, or has ``command`` started with ``message`` as its standard input,
-    anywhere where the run folder and this Python are at the same paths. However often that happens, one wins the claim.
+    A starter forks a process that calls ``work``, or runs ``command`` with ``message`` as its standard
+    input. The run folder and this Python interpreter must have the same paths where that process runs.
+    If several processes are started, only one can claim the run.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Supervision:
         nonce: str,
         secrets: Dict[str, str],
         umask: int,
-        verbs: Mapping[str, Verb],
+        commands: Mapping[str, RunCommand],
     ) -> None:
         self.root = root
         self.run = run
@@ -52,64 +53,70 @@ class Supervision:
         self.nonce = nonce
         self.secrets = secrets
         self._umask = umask
-        self._verbs = verbs  # for runs of a sweep
+        self._commands = commands  # for the children of a sweep
 
     @property
     def command(self) -> List[str]:
-        """Starts the supervisor as a process that lasts as long as the run. It prints one line of JSON."""
-        # The mark must be in the environment from the process's beginning: that is where others look for it.
-        words = ["env", "MLW_SUPERVISOR=1"] if machine.FORKS else []
-        words += [sys.executable, "-I", "-S", _MAIN, "supervise"]
-        return [*words, self.root.path, os.path.basename(self.run.path), self.nonce]
+        """Command that starts the supervisor and prints one line of JSON.
+
+        Its process lasts as long as the run.
+        """
+        # The variable must be in the initial environment of the process, where other processes look for it.
+        arguments = ["env", "MLW_SUPERVISOR=1"] if machine.CAN_FORK else []
+        arguments += [sys.executable, "-I", "-S", _MAIN, "supervise"]
+        return [*arguments, self.root.path, os.path.basename(self.run.path), self.nonce]
 
     @property
     def message(self) -> bytes:
-        """What ``command`` reads from its standard input. It contains the secrets."""
+        """Standard input for ``command``, which contains the secrets."""
         return json.dumps({"secrets": self.secrets}).encode("ascii")
 
-    def work(self, tell: Callable[[Answer], None]) -> None:
-        """Claim the run, answer, and supervise it to its end."""
+    def work(self, respond: Callable[[Message], None]) -> None:
+        """Claim the run, respond, and supervise the run to its end."""
         root, run, spec = self.root, self.run, self.spec
-        held = _lock_patiently(run)
-        if held is None or not claim(run, self.nonce):
-            # Asked for again, because the answer to the first time was lost: that it was us is what counts.
-            tell({"ok": True, "claimed": has_claim(run, self.nonce), "owner": read_json(run.owner)})
+        lock = _acquire_lock_with_retries(run)
+        if lock is None or not claim(run, self.nonce):
+            # This may be a retry after a lost response: the claim shows whether the first request succeeded.
+            respond({"ok": True, "claimed": has_claim(run, self.nonce), "owner": read_json(run.owner)})
             return
         failpoint("claimed")
-        conductor = conductor_of(root, run, spec, self.secrets, self._verbs)
+        conductor = make_conductor(root, run, spec, self.secrets, self._commands)
         if conductor is None:
             join_queues(root, spec)
-        tell({"ok": True, "claimed": True, "protocol": PROTOCOL, "pid": os.getpid()})
+        respond({"ok": True, "claimed": True, "protocol": PROTOCOL, "pid": os.getpid()})
         if conductor is not None:
             conductor.begin()
             return
         Supervisor(root, run, spec).begin(self.secrets, self._umask)
-        pass_on(root, spec, {"secrets": self.secrets}, self._verbs["adopt"])
+        ensure_conductor(root, spec, {"secrets": self.secrets}, self._commands["adopt"])
 
 
-def conductor_of(
-    root: Root, run: RunFolder, spec: Spec, secrets: Optional[Dict[str, str]], verbs: Mapping[str, Verb]
-) -> Optional[Conductor]:
-    """Of a sweep; other runs have a supervisor."""
+def make_conductor(
+    root: Root, run: RunFolder, spec: Spec, secrets: Optional[Dict[str, str]], commands: Mapping[str, RunCommand]
+) -> Optional[SweepConductor]:
+    """Return the conductor of a sweep, or None for other runs."""
     if not spec.get("sweep"):
         return None
-    from .sweep import Conductor  # noqa: PLC0415 - other runs do without
+    from .sweep_conductor import SweepConductor  # noqa: PLC0415 - only for sweeps
 
-    return Conductor(root, run, spec, secrets, verbs)
+    return SweepConductor(root, run, spec, secrets, commands)
 
 
-def pass_on(root: Root, spec: Spec, message: Answer, adopt: Verb) -> None:
-    """A run of a sweep has ended: should its conductor have died, here is a new one."""
+def ensure_conductor(root: Root, spec: Spec, message: Message, adopt: RunCommand) -> None:
+    """If the run is a child of a sweep whose conductor has died, start a new conductor."""
     parent = root.run(str(spec.get("parent")))
     if spec.get("parent") and os.path.exists(parent.owner) and not machine.is_locked(parent.lock):
         adopt(root, parent, [], message)
 
 
-def _lock_patiently(run: RunFolder) -> Optional[int]:
-    """Somebody who merely looks holds the lock for a moment; only a claim says that the run is taken."""
+def _acquire_lock_with_retries(run: RunFolder) -> Optional[int]:
+    """Acquire the lock with retries, because a process that checks the lock also holds it briefly.
+
+    The retries end once the run is claimed.
+    """
     for _ in range(20):
-        held = hold(run.lock)
-        if held is not None or os.path.exists(run.owner):
-            return held
+        lock = acquire_lock(run.lock)
+        if lock is not None or os.path.exists(run.owner):
+            return lock
         time.sleep(0.01)
     return None

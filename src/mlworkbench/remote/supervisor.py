@@ -1,6 +1,7 @@
-"""The supervisor of one run: claims it, prepares it, puts the launcher to work, watches, stops, tells the ending.
+"""The supervisor of a run: claims, prepares, launches, watches, and stops it, and records its ending.
 
-It may die at any moment. What it knows is on disk, and the next contact puts a new one to work, which goes on.
+It may die at any moment. Its state is on disk, and the next contact starts a new supervisor that
+continues.
 """
 
 from __future__ import annotations
@@ -9,69 +10,68 @@ import json
 import os
 import time
 
-from .clients import acceptance
-from .companions.group import companions_of
-from .environments.step import hold_environment, prepare_environment
+from .client_registry import accepted_data
+from .companions.group import make_companions
+from .environments.environment_step import hold_environment, prepare_environment
 from .heartbeat import Heartbeat
-from .journal import Journal, drop_room, keep_room, log
-from .launcher import pass_gate
-from .notes import read_exit, read_gate, read_started, settle_exit, write_exit
-from .pending_ending import until_written
-from .processes import RUNNING
-from .progress import is_full
-from .progress import size as file_size
-from .resources.resource import resources_of
-from .restart import REBOOTED, RESTARTED, change_since
-from .run_lock import is_replaced
+from .journal import Journal, log, release_reserve, reserve_space
+from .launcher import decide_start
+from .markers import finalize_exit, read_exit, read_start_decision, read_started, write_exit
+from .pending_ending import retry_until_written
+from .process_work import RUNNING
+from .resources.resource import make_resources
+from .restart_detection import REBOOTED, RESTARTED, change_since
+from .run_lock import is_lock_lost
 from .shared import endings, machine
+from .shared.atomic_files import read_json
 from .shared.failpoint import failpoint
-from .shared.failure import checked, extended
-from .shared.files import read_json
+from .shared.failure import extend_message, parse_failure
 from .shared.layout import Root, RunFolder
-from .shared.metric_files import left_out
+from .shared.metric_files import list_unread
 from .stopping import Stopping
-from .work import work_of
-from .workcopy import place, recycle
+from .sweep_log import file_size, is_disk_full
+from .work import make_work
+from .working_copy import create_working_copy, recycle_working_copy
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
     from .run_spec import Spec
     from .shared.failure import Reason
 
-LOOK = 0.4  # how long a cancel may go unnoticed
-_KILLED_ELSEWHERE = "; meanwhile the kernel killed a process on this machine because memory ran out"
+CHECK_INTERVAL = 0.4  # maximum seconds until a cancel is noticed
+_OOM_ELSEWHERE = "; meanwhile the kernel killed a process on this machine because memory ran out"
 
 
 class Supervisor:
-    """One incarnation. ``spec`` is the run as it was decided; nothing is decided here."""
+    """One supervisor process. It executes ``spec``, which contains all decisions of the client."""
 
     def __init__(self, root: Root, run: RunFolder, spec: Spec) -> None:
         self.root = root
         self.run = run
         self.spec = spec
         self.journal = Journal(run)
-        self._work = work_of(run, spec)
+        self._work = make_work(run, spec)
         self._stopping = Stopping(run, spec, self.journal, self._work)
-        self._resources = resources_of(root, run, spec, self.journal)
-        self._companions = companions_of(run, spec, self.journal, self._masked)
+        self._resources = make_resources(root, run, spec, self.journal)
+        self._companions = make_companions(run, spec, self.journal, self._mask_secrets)
         self._heartbeat = Heartbeat(run)
-        self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
-        self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
+        self._secrets: Optional[Dict[str, str]] = None  # None in a successor: secrets are never on disk
+        self.on_settled: Callable[[], None] = lambda: None  # called once, when the state of the run is known
 
-    # -- the way to the start ----------------------------------------------------------------------
+    # -- start -------------------------------------------------------------------------------------
 
     def begin(self, secrets: Dict[str, str], umask: int) -> None:
-        """From the claim to the end of a new run."""
+        """Supervise a new run from its claim to its end."""
         self._secrets = secrets
-        self.journal.add("accepted", acceptance(self.root))
+        self.journal.add("accepted", accepted_data(self.root))
         failpoint("accepted")
-        if self._is_cancelled():
-            self.never("canceled before it started")
+        if self._is_canceled():
+            self.refuse_start("canceled before it started")
             return
-        if os.path.exists(self.run.gate):  # a job that comes late: nothing is prepared for a run that never starts
-            self.go_on()
+        if os.path.exists(self.run.start_decision):  # decided before this scheduler job began
+            self.resume()
             return
         ending = endings.COULD_NOT_START
         try:
@@ -83,19 +83,19 @@ class Supervisor:
         except (OSError, ValueError) as error:
             problem = "cannot prepare the run: %s" % error
         if problem is not None:
-            self.never(problem, ending)
+            self.refuse_start(problem, ending)
             return
         failpoint("prepared")
         self._work.start(secrets, umask, self._resources.descriptors())
         failpoint("launched")
-        self._await_start()
+        self._wait_for_start()
         self.watch()
 
     def _prepare(self) -> Optional[Reason]:
-        """Code, environment, folders; what is wrong with the environment."""
+        """Prepare the code, environment, and folders. Return the environment's problem, if any."""
         self.journal.add("step", {"step": "code", "snapshot": self.spec["snapshot"]})
         contained = bool(self.spec.get("container"))
-        place(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
+        create_working_copy(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
         failpoint("placed")
         os.makedirs(self.run.metrics, mode=0o700, exist_ok=True)
         problem = prepare_environment(
@@ -105,119 +105,122 @@ class Supervisor:
             return problem
         self._companions.prepare()
         self._work.prepare()
-        keep_room(self.run)
+        reserve_space(self.run)
         return None
 
     def _record_build(self) -> None:
         self.journal.add("step", {"step": "environment", "digest": (self.spec.get("lock") or {})["digest"]})
 
-    def _await_start(self) -> None:
-        """The start is a matter of milliseconds: look often, for a short while."""
-        patience = time.monotonic() + 1.0
-        while time.monotonic() < patience and self._work.coming():
+    def _wait_for_start(self) -> None:
+        """Poll briefly for the start, which takes milliseconds."""
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline and self._work.is_launching():
             if os.path.exists(self.run.started) or os.path.exists(self.run.exit):
                 return
             time.sleep(0.001)
 
-    def never(self, reason: Reason, ending: str = endings.COULD_NOT_START) -> None:
-        """Make sure that the run does not start; if it did meanwhile, watch it."""
-        won: List[bool] = []
+    def refuse_start(self, reason: Reason, ending: str = endings.COULD_NOT_START) -> None:
+        """Prevent the run from starting. If it has already started, watch it."""
+        results: List[bool] = []
 
         def decide() -> None:
-            won.append(pass_gate(self.run, "never", reason, ending))
+            results.append(decide_start(self.run, "never", reason, ending))
 
-        if not until_written(self.run, decide, "the start decision", self._settle):
+        if not retry_until_written(self.run, decide, "the start decision", self._notify_settled):
             return
-        if won[0]:
+        if results[0]:
             self.finish_unstarted({"reason": reason, "failure": reason, "ending": ending})
         else:
-            self.go_on()
+            self.resume()
 
-    def finish_unstarted(self, gate: Dict[str, Any]) -> None:
-        cancelled = self._is_cancelled()
-        reason = checked(gate.get("failure")) or gate.get("reason") or "the run was not started"
-        ending = endings.CANCELLED if cancelled else gate.get("ending") or endings.COULD_NOT_START
-        self.finish(ending, "canceled before it started" if cancelled else reason, None)
+    def finish_unstarted(self, decision: Dict[str, Any]) -> None:
+        is_canceled = self._is_canceled()
+        reason = parse_failure(decision.get("failure")) or decision.get("reason") or "the run was not started"
+        ending = endings.CANCELLED if is_canceled else decision.get("ending") or endings.COULD_NOT_START
+        self.finish(ending, "canceled before it started" if is_canceled else reason, None)
 
-    # -- a run that another supervisor began -------------------------------------------------------
+    # -- takeover ----------------------------------------------------------------------------------
 
-    def go_on(self) -> None:
-        """Take over, from what is on disk."""
+    def resume(self) -> None:
+        """Continue the run from the state in its files."""
         hold_environment(self.root, self.spec)
-        gate = read_gate(self.run)
-        change = change_since(gate or read_json(self.run.owner) or {})
+        decision = read_start_decision(self.run)
+        change = change_since(decision or read_json(self.run.owner) or {})
         if change == REBOOTED:
-            self._after_restart(gate, endings.TARGET_REBOOTED, "the machine was rebooted")
+            self._after_restart(decision, endings.TARGET_REBOOTED, "the machine was rebooted")
         elif change == RESTARTED:
-            self._after_restart(gate, endings.TARGET_RESTARTED, "the target, which is a container, was restarted")
-        elif gate is None:
-            self.never("the supervisor died before the script started")
-        elif gate["decision"] == "never":
-            self.finish_unstarted(gate)
+            self._after_restart(decision, endings.TARGET_RESTARTED, "the target, which is a container, was restarted")
+        elif decision is None:
+            self.refuse_start("the supervisor died before the script started")
+        elif decision["decision"] == "never":
+            self.finish_unstarted(decision)
         else:
             self.watch()
 
-    def _after_restart(self, gate: Optional[Dict[str, Any]], ending: str, what: str) -> None:
-        """No process of the run is left here; an engine may have a container of it, or a record."""
-        if gate and gate["decision"] == "never":
-            self.finish_unstarted(gate)
+    def _after_restart(self, decision: Optional[Dict[str, Any]], ending: str, message: str) -> None:
+        """Record the ending after the machine or its container was restarted, or watch a run that still executes.
+
+        No process of the run is left, but a container engine may still have its container or exit status.
+        """
+        if decision and decision["decision"] == "never":
+            self.finish_unstarted(decision)
             return
-        ended = read_exit(self.run)
-        if not ended and gate:
-            found = self._work.after_restart(ending == endings.TARGET_REBOOTED, self._settle)
-            if found == RUNNING:
+        result = read_exit(self.run)
+        if not result and decision:
+            outcome = self._work.after_restart(ending == endings.TARGET_REBOOTED, self._notify_settled)
+            if outcome == RUNNING:
                 self.watch()
                 return
-            ended = found if isinstance(found, dict) else None
-        if ended:
-            self._stopping.recall()
-            self.conclude(ended)
+            result = outcome if isinstance(outcome, dict) else None
+        if result:
+            self._stopping.restore()
+            self.conclude(result)
             return
-        pass_gate(self.run, "never", what)
-        self._settle()
+        decide_start(self.run, "never", message)
+        self._notify_settled()
         self._companions.end(read_started(self.run))
-        self.finish(ending, what + " during the run", None)
+        self.finish(ending, message + " during the run", None)
 
-    # -- watching ----------------------------------------------------------------------------------
+    # -- watch -------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Until the run has ended, then tell how."""
-        self._stopping.recall()
+        """Watch the run until it ends, then record the ending."""
+        self._stopping.restore()
         facts = self._started_facts()
-        wait = machine.waiter(facts["launcher"] if facts else None)
+        wait = machine.make_waiter(facts["launcher"] if facts else None)
         while True:
             self._work.reap()
-            gate = read_gate(self.run)
-            if gate is None and not self._work.coming():
-                self.never("the launcher died before the script started")
+            decision = read_start_decision(self.run)
+            if decision is None and not self._work.is_launching():
+                self.refuse_start("the launcher died before the script started")
                 return
-            if gate and gate["decision"] == "never":
-                self.finish_unstarted(gate)
+            if decision and decision["decision"] == "never":
+                self.finish_unstarted(decision)
                 return
             facts = facts or self._started_facts()
-            ended = read_exit(self.run) or self._work.ended_unseen()
-            if ended:
+            result = read_exit(self.run) or self._work.find_unrecorded_exit()
+            if result:
                 break
-            self._tell_step()
+            self._record_step()
             self._heartbeat.beat()
-            self._settle()
+            self._notify_settled()
             self._pause(wait, facts)
-        self._stopping.sweep(facts)
-        self._companions.sweep(self._work, facts)
-        self.conclude(ended)
+        self._stopping.end_leftovers(facts)
+        self._companions.end_leftovers(self._work, facts)
+        self.conclude(result)
 
     def _pause(self, wait: Callable[[float], bool], facts: Optional[Dict[str, Any]]) -> None:
-        """Until there is reason for a thorough look. Runs for days beside the user's work, so it must be cheap."""
+        """Wait until a full check is due. This must be cheap: it runs alongside the script for days."""
         while not self._heartbeat.is_due():
-            self._stopping.look(facts)
+            self._stopping.check(facts)
             self._resources.keep()
             self._companions.tick(facts)
-            if wait(LOOK) or facts is None or os.path.exists(self.run.exit):
+            if wait(CHECK_INTERVAL) or facts is None or os.path.exists(self.run.exit):
                 return
 
-    def _settle(self) -> None:
-        settled, self.settled = self.settled, lambda: None
-        settled()
+    def _notify_settled(self) -> None:
+        callback, self.on_settled = self.on_settled, lambda: None
+        callback()
 
     def _started_facts(self) -> Optional[Dict[str, Any]]:
         facts = self._work.started()
@@ -226,108 +229,109 @@ class Supervisor:
             failpoint("started")
         return facts
 
-    def _tell_step(self) -> None:
+    def _record_step(self) -> None:
         step = self._work.step()
         if step:
             self.journal.add("step", step)
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
-    def conclude(self, ended: Dict[str, Any]) -> None:
-        self._keep_exit(ended)
+    def conclude(self, result: Dict[str, Any]) -> None:
+        self._record_exit(result)
         facts = self._started_facts()
         kills = machine.oom_kills()
-        before = facts.get("oom_kills") if facts else None
-        oom = kills is not None and before is not None and kills > before
-        stop = self._stopping.reason(facts, ended)
-        ending, reason = endings.decide(ended, stop, self._stopping.forced, oom)
+        kills_before = facts.get("oom_kills") if facts else None
+        oom = kills is not None and kills_before is not None and kills > kills_before
+        stop = self._stopping.reason(facts, result)
+        ending, reason = endings.decide(result, stop, self._stopping.forced, oom)
         if ending == endings.TIMEOUT:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
-        elif stop == "cancel" and not ended.get("unstarted"):
+        elif stop == "cancel" and not result.get("unstarted"):
             reason = "canceled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "an unknown user")
-        self._settle()
+        self._notify_settled()
         self._companions.end(facts)
         failed = ending == endings.FAILED
-        ending, reason = self._companions.explain(ending, self._explain(ended) if failed else reason, ended)
+        ending, reason = self._companions.explain(ending, self._explain(result) if failed else reason, result)
         if failed and reason:
-            if is_full(self.run.path):
-                reason = extended(reason, "; the disk that holds %s is full" % self.run.path)
+            if is_disk_full(self.run.path):
+                reason = extend_message(reason, "; the disk that holds %s is full" % self.run.path)
             if oom:
-                reason = extended(reason, _KILLED_ELSEWHERE)
-        self.finish(ending, reason, ended)
+                reason = extend_message(reason, _OOM_ELSEWHERE)
+        self.finish(ending, reason, result)
 
-    def _explain(self, ended: Dict[str, Any]) -> Reason:
-        """What the log says of the failure. What the script prints of a secret stays in the log."""
-        from .cause import explain, read_tail  # noqa: PLC0415 - regular expressions that an idle supervisor need not hold
+    def _explain(self, result: Dict[str, Any]) -> Reason:
+        """Explain the failure based on the log. Secrets in the log are masked in the explanation."""
+        from .failure_cause import explain_failure, read_tail  # noqa: PLC0415 - only for failed runs
 
         python = self.spec["commands"][-1]["argv"][0]
-        text = self._masked(read_tail(self.run.log))
-        return explain(text, self.run.work, python, ended["code"], ended["signal"])
+        text = self._mask_secrets(read_tail(self.run.log))
+        return explain_failure(text, self.run.work, python, result["code"], result["signal"])
 
-    def _masked(self, text: str) -> str:
-        """Without the secrets; nothing where they are not known."""
+    def _mask_secrets(self, text: str) -> str:
+        """Mask secrets in ``text``. Return "" if the secrets are not known."""
         if self._secrets is None and self.spec.get("secrets"):
             return ""
         for value in (self._secrets or {}).values():
-            if len(value) >= 4:  # a shorter one would blot out ordinary words
+            if len(value) >= 4:  # a shorter value would mask ordinary words
                 for form in (value, repr(value)[1:-1], json.dumps(value)[1:-1]):
                     text = text.replace(form, "***")
         return text
 
-    def finish(self, ending: str, reason: Optional[Reason], ended: Optional[Dict[str, Any]]) -> None:
-        """Tell the ending, once."""
-        if is_replaced(self.run.lock) or self.journal.has_ended():
+    def finish(self, ending: str, reason: Optional[Reason], result: Optional[Dict[str, Any]]) -> None:
+        """Record the ending unless it has already been recorded."""
+        if is_lock_lost(self.run.lock) or self.journal.has_ended():
             return
         facts = read_started(self.run)
         data: Dict[str, Any] = dict(endings.outcome(ending, reason), log_size=file_size(self.run.log))
-        if ended:
-            data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
-        if ended or facts:  # also where a reboot ended it
+        if result:
+            data.update(exit=result["code"], signal=result["signal"], ended=result["ended"], elapsed=result["elapsed"])
+        if result or facts:  # the script has started; there is no result if a reboot ended it
             data.update(self._collect_safely(dict(data)))
-        if ended:
-            data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
-        data["left_out"] = left_out(self.run.metrics) + data.get("left_out", [])
+        if result:
+            data["leftovers"] = [pid for pid, _ in self._work.living_processes(facts)]
+        data["left_out"] = list_unread(self.run.metrics) + data.get("left_out", [])
         data["gpu"] = self._companions.verdict(facts is not None, ending, data["failure"])
         self._resources.release()
-        self._work.leave()
+        self._work.clean_up()
         failpoint("finishing")
-        self.journal.add("finished", data, lasting=True)
-        until_written(self.run, self.journal.flush, "the event journal", self._settle)
-        self._settle()
+        self.journal.add("finished", data, durable=True)
+        retry_until_written(self.run, self.journal.flush, "the event journal", self._notify_settled)
+        self._notify_settled()
         failpoint("finished")
-        drop_room(self.run)
-        settle_exit(self.run)
+        release_reserve(self.run)
+        finalize_exit(self.run)
         if data.get("leftovers"):
-            return  # something of the run still lives and may write into its work copy
+            return  # a process of the run is still alive and may write to the working copy
         try:
             contained = bool(self.spec.get("container"))
-            recycle(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
+            recycle_working_copy(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
         except OSError as error:
             log("the working copy could not be kept for the next run: %s" % error)
 
-    def _keep_exit(self, ended: Dict[str, Any]) -> None:
-        """What only this process knows: the launcher was killed."""
+    def _record_exit(self, result: Dict[str, Any]) -> None:
+        """Record an exit status that only this process has, because the launcher was killed."""
         if read_exit(self.run) is None:
-            until_written(self.run, lambda: write_exit(self.run, ended), "the exit status", self._settle)
+            retry_until_written(self.run, lambda: write_exit(self.run, result), "the exit status", self._notify_settled)
 
     def _collect_safely(self, ending: Dict[str, Any]) -> Dict[str, Any]:
-        """Nothing that can be done without may stand between the end of a run and its being told."""
-        self._settle()
+        """List the outputs. Errors must not prevent the ending from being recorded."""
+        self._notify_settled()
         try:
             return self._collect(ending)
-        except Exception as error:  # noqa: BLE001 - the outputs are the user's, and may be anything
+        except Exception as error:  # noqa: BLE001 - outputs may be anything
             log("the outputs could not be listed: %s: %s" % (type(error).__name__, error))
             return {"outputs": None, "output_bytes": None}
 
     def _collect(self, ending: Dict[str, Any]) -> Dict[str, Any]:
-        """List the outputs. It may take long: the ending goes on record first, and a cancel cuts it short.
+        """List the outputs.
 
-        The time limit does not: a script that it ended has often just written a checkpoint.
+        This may take a long time, so the ending is recorded first, and a cancel shortens the listing. A
+        timeout does not: a script that was ended by a timeout has often just written a checkpoint.
         """
-        from .outputs import record_patiently  # noqa: PLC0415 - hashing loads megabytes that an idle supervisor must not hold
+        from .output_collector import record_outputs_with_retries  # noqa: PLC0415 - large
 
         self.journal.add("collecting", ending)
-        return record_patiently(self.run, self._is_cancelled, self._settle)
+        return record_outputs_with_retries(self.run, self._is_canceled, self._notify_settled)
 
-    def _is_cancelled(self) -> bool:
+    def _is_canceled(self) -> bool:
         return os.path.exists(self.run.cancel)

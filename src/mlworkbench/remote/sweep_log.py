@@ -1,4 +1,4 @@
-"""The log of a sweep, a line for each child, and what its conductor reads of the children to write it."""
+"""The log of a sweep, with a line for each start and end of a child, and the data for these lines."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import os
 import stat
 
-from .journal import RESERVE, spare_room
+from .journal import RESERVE, write_with_reserve
 from .shared import endings
-from .shared.failure import EXITED, KILLED, SILENT, checked, failure
+from .shared.failure import EXITED, KILLED, SILENT, failure, parse_failure
 from .shared.layout import RunFolder
-from .shared.untrusted import parse_json
+from .shared.untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
     Facts = Dict[str, Any]
 
-_CHILDREN = "children-failed"  # code of a sweep
-TAIL = 256 * 1024  # bytes of a metric file in which the last value of a metric is looked for
-MOST_FILES = 64
-NAMED = 5  # children in a cause
-LONGEST_CAUSE = 4000  # characters of what a child tells
-MOST_RELAYED = 1024 * 1024
-MOST_EVENTS = 64 * 1024 * 1024
+_CHILDREN_FAILED = "children-failed"  # failure code of a sweep
+TAIL = 256 * 1024  # bytes at the end of a metric file to search for the last value
+MAX_FILES = 64
+MAX_NAMED = 5  # maximum children named in a cause
+MAX_CAUSE_LENGTH = 4000  # maximum characters of a child's cause
+MAX_RELAYED = 1024 * 1024
+MAX_EVENT_BYTES = 64 * 1024 * 1024
 
 
-def say(run: RunFolder, text: str) -> None:
-    """A line of the log: there whole, or not at all."""
+def append_line(run: RunFolder, text: str) -> None:
+    """Append a line to the log, completely or not at all."""
     line = text.encode("utf-8", "replace") + b"\n"
-    spare_room(run, lambda: _append(run.log, line))
+    write_with_reserve(run, lambda: _append(run.log, line))
 
 
 def _append(path: str, line: bytes) -> None:
@@ -49,36 +49,37 @@ def _append(path: str, line: bytes) -> None:
         os.close(descriptor)
 
 
-def told_in(path: str) -> Set[str]:
-    """The children of whose end the log tells. A line that a predecessor did not finish is taken away."""
+def reported_children(path: str) -> Set[str]:
+    """Return the children whose end is in the log. Remove an incomplete line left by a predecessor."""
     try:
         with open(path, "r+b") as file:
             content = file.read()
-            whole = content.rfind(b"\n") + 1
-            if whole != len(content):
-                file.truncate(whole)
+            end = content.rfind(b"\n") + 1
+            if end != len(content):
+                file.truncate(end)
     except OSError:
         return set()
-    lines = [line.split() for line in content[:whole].decode("utf-8", "replace").splitlines()]
-    return {words[-1] for words in lines if len(words) > 1 and "/" in words[0]}
+    lines = [line.split() for line in content[:end].decode("utf-8", "replace").splitlines()]
+    return {fields[-1] for fields in lines if len(fields) > 1 and "/" in fields[0]}
 
 
-def how_ended(child: RunFolder) -> Optional[Facts]:
-    """What the child's last event tells, if that is its end."""
-    return _event(child, "finished", max(0, size(child.events) - MOST_EVENTS))  # its script may have written before it
+def read_finished(child: RunFolder) -> Optional[Facts]:
+    """Return the data of the child's ``finished`` event, or None if the child has not ended."""
+    start = max(0, file_size(child.events) - MAX_EVENT_BYTES)  # skip earlier events: the script may have written many
+    return _read_event(child, "finished", start)
 
 
-def when_started(child: RunFolder) -> Optional[float]:
-    moment = (_event(child, "started") or {}).get("time")
+def read_start_time(child: RunFolder) -> Optional[float]:
+    moment = (_read_event(child, "started") or {}).get("time")
     return moment if isinstance(moment, float) else None
 
 
-def _event(child: RunFolder, kind: str, start: int = 0) -> Optional[Facts]:
-    """The latest event of a kind in the part of the journal that begins there."""
-    mark = b'"%s"' % kind.encode("ascii")
-    from .serve import read_plain  # noqa: PLC0415 - only a sweep needs it
+def _read_event(child: RunFolder, kind: str, start: int = 0) -> Optional[Facts]:
+    """Return the data of the latest event of a kind in the journal after the offset ``start``."""
+    pattern = b'"%s"' % kind.encode("ascii")
+    from .run_reader import read_regular_file  # noqa: PLC0415 - only for sweeps
 
-    lines = [line for line in read_plain(child.events, start, MOST_EVENTS).splitlines() if mark in line]
+    lines = [line for line in read_regular_file(child.events, start, MAX_EVENT_BYTES).splitlines() if pattern in line]
     for line in reversed(lines):
         try:
             event = parse_json(line)
@@ -89,60 +90,65 @@ def _event(child: RunFolder, kind: str, start: int = 0) -> Optional[Facts]:
     return None
 
 
-def relay(source: str, goal: str) -> None:
-    """What is new in one file, at the end of another that has the same beginning."""
-    done = size(goal)
-    if size(source) <= done:
+def copy_new_bytes(source: str, target: str) -> None:
+    """Append new bytes of ``source`` to ``target``, which is a prefix of ``source``."""
+    offset = file_size(target)
+    if file_size(source) <= offset:
         return
-    from .serve import read_plain  # noqa: PLC0415 - only with a preparation that says something
+    from .run_reader import read_regular_file  # noqa: PLC0415 - only if there is a build log
 
-    with open(goal, "ab") as file:
-        file.write(read_plain(source, done, MOST_RELAYED))
+    with open(target, "ab") as file:
+        file.write(read_regular_file(source, offset, MAX_RELAYED))
 
 
-def outcome(told: Facts) -> str:
-    ending = endings.told(told)[0]
+def outcome_text(finished: Facts) -> str:
+    ending = endings.parse_ending(finished)[0]
     if ending == endings.SUCCEEDED:
         return "Completed"
     if ending.startswith(endings.CANCELLED):
         return "Canceled"
-    return "Failed (%s)" % why(told)
+    return "Failed (%s)" % failure_text(finished)
 
 
-def why(told: Facts) -> str:
-    ending, code, signal = endings.told(told)
+def failure_text(finished: Facts) -> str:
+    ending, code, signal = endings.parse_ending(finished)
     if ending != endings.FAILED:
         return ending
     return "signal %s" % signal if signal is not None else "exit %s" % code
 
 
-def failures(failed: List[Tuple[str, Facts]]) -> Failure:
-    """Some of the children that failed; and why, where that is the same of all and more than ``why`` says."""
-    words = ", ".join("%s (%s)" % (name, why(told)) for name, told in failed[:NAMED])
-    more = ", and %d more" % (len(failed) - NAMED) if len(failed) > NAMED else ""
-    causes = {str(told.get("cause") or "")[:LONGEST_CAUSE] for _, told in failed}
+def summarize_failures(failed: List[Tuple[str, Facts]]) -> Failure:
+    """Name some of the failed children, and their cause if they share one.
+
+    The cause is omitted if it adds nothing to ``failure_text``.
+    """
+    names = ", ".join("%s (%s)" % (name, failure_text(finished)) for name, finished in failed[:MAX_NAMED])
+    more = ", and %d more" % (len(failed) - MAX_NAMED) if len(failed) > MAX_NAMED else ""
+    causes = {str(finished.get("cause") or "")[:MAX_CAUSE_LENGTH] for _, finished in failed}
     cause = causes.pop()
-    known = checked(failed[0][1].get("failure")) or failure(EXITED, cause)
-    if causes or not cause or known["code"] in (KILLED, SILENT):  # ``why`` has the signal and the exit code
-        return failure(_CHILDREN, words + more)
-    message = "%s%s; cause: %s" % (words, more, str(known["message"])[:LONGEST_CAUSE])
-    return failure(_CHILDREN, message, (known["hint"] or "")[:LONGEST_CAUSE] or None, known["explain"])
+    child_failure = parse_failure(failed[0][1].get("failure")) or failure(EXITED, cause)
+    if causes or not cause or child_failure["code"] in (KILLED, SILENT):  # the cause repeats ``failure_text``
+        return failure(_CHILDREN_FAILED, names + more)
+    message = "%s%s; cause: %s" % (names, more, str(child_failure["message"])[:MAX_CAUSE_LENGTH])
+    return failure(
+        _CHILDREN_FAILED, message, (child_failure["hint"] or "")[:MAX_CAUSE_LENGTH] or None, child_failure["explain"]
+    )
 
 
-def last_value(child: RunFolder, metric: str) -> Optional[str]:
-    """The newest number of this name, for the progress line; the history reads all of them."""
+def read_last_value(child: RunFolder, metric: str) -> Optional[str]:
+    """Return the latest value of a metric for the progress line. The run history reads all values."""
     newest, value = -1.0, None
-    mark = json.dumps(metric).encode("ascii")
+    pattern = json.dumps(metric).encode("ascii")
     try:
-        names = sorted(os.listdir(child.metrics))[:MOST_FILES]
+        names = sorted(os.listdir(child.metrics))[:MAX_FILES]
     except OSError:
         return None
-    from .serve import read_plain  # noqa: PLC0415 - only with a metric
+    from .run_reader import read_regular_file  # noqa: PLC0415 - only with a metric
 
     for name in names:
         path = os.path.join(child.metrics, name)
-        for line in read_plain(path, max(0, size(path) - TAIL), TAIL).splitlines():
-            if mark not in line:
+        for line in read_regular_file(path, max(0, file_size(path) - TAIL), TAIL).splitlines():
+            if pattern not in line:
                 continue
             try:
                 point = parse_json(line)
@@ -153,20 +159,20 @@ def last_value(child: RunFolder, metric: str) -> Optional[str]:
     return value
 
 
-def is_full(path: str) -> bool:
-    """Whether what is started now would have no room to say how it ended."""
+def is_disk_full(path: str) -> bool:
+    """Return whether the disk may be too full for a new run to record its ending."""
     try:
-        facts = os.statvfs(path)
-    except (AttributeError, OSError):  # Windows; a disk that is not mounted at the moment
+        status = os.statvfs(path)
+    except (AttributeError, OSError):  # Windows, or a disk that is not mounted now
         return False
-    # Not zero: the reserve was given back, and file systems refuse a write while a little is left.
-    return facts.f_bavail * facts.f_frsize < 16 * RESERVE
+    # The limit is above zero: the released reserve is free again, and writes may fail before the disk is full.
+    return status.f_bavail * status.f_frsize < 16 * RESERVE
 
 
-def size(path: str) -> int:
-    """Of a plain file, the only kind that is handed out."""
+def file_size(path: str) -> int:
+    """Return the size of a regular file, or 0 for anything else."""
     try:
-        facts = os.stat(path, follow_symlinks=False)
+        status = os.stat(path, follow_symlinks=False)
     except OSError:
         return 0
-    return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0

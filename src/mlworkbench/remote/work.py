@@ -1,10 +1,10 @@
-"""The work of a run as its supervisor sees it: started once, found again after a death, stopped."""
+"""Interface through which a supervisor starts, takes over, and stops the command of a run."""
 
 from __future__ import annotations
 
-from .processes import Processes
+from .process_work import ProcessWork
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple, Union
 
@@ -14,49 +14,52 @@ if TYPE_CHECKING:
     Facts = Optional[Dict[str, Any]]
 
     class Work(Protocol):
-        """The command of a run, as processes or as a container. ``facts``: what was noted when it started."""
+        """The command of a run, as processes or a container. ``facts`` were recorded when the script started."""
 
         def prepare(self) -> None:
-            """Make what must be there before the start, beside the code. Raises OSError."""
+            """Create the folders and files that the command needs, besides the code. Raise OSError on failure."""
 
         def start(self, secrets: Dict[str, str], umask: int, keep: List[int]) -> None:
             """Start the launcher, which makes the start decision and keeps the descriptors ``keep`` open."""
 
-        def coming(self) -> bool:
-            """Whether a launcher that this supervisor started lives."""
+        def is_launching(self) -> bool:
+            """Return whether a launcher that this supervisor started is alive."""
 
         def step(self) -> Facts:
-            """Data of a ``step`` event that is due before the start; None: nothing new."""
+            """Return data for a ``step`` event before the start, or None if there is nothing new."""
 
         def reap(self) -> None:
-            """Collect child processes that have ended."""
+            """Reap child processes that have ended."""
 
         def started(self) -> Facts:
-            """What was noted of the start, by whichever launcher; None: the script has not started."""
+            """Return the facts about the start, or None if no launcher has started the script."""
 
-        def ended_unseen(self) -> Facts:
-            """The exit status where no launcher is left to write it; None: it has not ended, or a launcher lives."""
+        def find_unrecorded_exit(self) -> Facts:
+            """Return the exit status if no launcher is left to record it.
+
+            Return None if a process or a launcher is alive.
+            """
 
         def after_restart(self, rebooted: bool, waiting: Callable[[], None]) -> Union[str, Facts]:
-            """After a restart of the machine: RUNNING, the exit status, or None if the restart ended the script."""
+            """Return RUNNING, the exit status, or None if a machine restart ended the script."""
 
-        def living(self, facts: Facts) -> List[Tuple[int, int]]:
-            """Processes that live, each by pid and start time, the main one last."""
+        def living_processes(self, facts: Facts) -> List[Tuple[int, int]]:
+            """Return living processes as (PID, start time), with the main process last."""
 
         def terminate(self, facts: Facts) -> None:
-            """Ask all of it to end."""
+            """Ask all processes to end."""
 
         def kill(self, facts: Facts) -> None:
-            """End all of it."""
+            """Kill all processes."""
 
-        def leave(self) -> None:
-            """Clean up, right before the ending is recorded."""
+        def clean_up(self) -> None:
+            """Clean up immediately before the ending is recorded."""
 
 
-def work_of(run: RunFolder, spec: Spec) -> Work:
-    """Processes, or a container where the spec has one."""
+def make_work(run: RunFolder, spec: Spec) -> Work:
+    """Return the work as a container if the spec has one, or as processes otherwise."""
     if not spec.get("container"):
-        return Processes(run, spec)
-    from .container import Contained  # noqa: PLC0415 - what plain runs need not hold
+        return ProcessWork(run, spec)
+    from .container_work import ContainerWork  # noqa: PLC0415 - only for containers
 
-    return Contained(run, spec)
+    return ContainerWork(run, spec)

@@ -1,7 +1,8 @@
-"""The working copy of a run: made from the store when the run starts, its untouched files kept as a spare after it.
+"""The working copy of a run, created from the content store at the start.
 
-A spare saves the next run of the project the copying: it is renamed into place and only what differs is
-touched. Nothing is ever hard-linked: an append in a run must not reach the store.
+After the run, its untouched files are kept as a warm copy, so that the next run of the project need
+not copy them: the warm copy is renamed into place, and only differences are applied. Files are
+never hard-linked, because a run that appends to a file must not change the store.
 """
 
 from __future__ import annotations
@@ -11,28 +12,41 @@ import os
 import stat
 import time
 
+from .shared.folder_tree import (
+    FOLDER,
+    NEW,
+    READ,
+    FolderHandles,
+    clone,
+    copy,
+    join,
+    make_folders,
+    make_private,
+    parents,
+    remove,
+)
 from .shared.layout import Root, RunFolder
-from .shared.manifest import VERSION, read_manifest, read_record, write_record
-from .shared.tree import FOLDER, NEW, READ, Folders, clone, copy, join, make_folders, make_private, parents, remove
+from .shared.snapshot_manifest import VERSION, read_manifest, read_record, write_record
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Set, Tuple
 
-    # path → [size, mtime_ns, inode, sha256, ctime_ns, mode]. ctime tells what mtime hides: a file written and
-    # set back by utime, a changed mode, a hard link made from it.
+    # path → [size, mtime_ns, inode, sha256, ctime_ns, mode]. ctime reveals what mtime does not: a file whose
+    # mtime was reset by utime, a changed mode, or a new hard link.
     Files = Dict[str, List[Any]]
 
-_STALE = 3600.0
+_STALE_AGE = 3600.0
 
 
 # -- before the run ------------------------------------------------------------------------------------
 
 
-def place(root: Root, digest: str, project_id: str, run: RunFolder, contained: bool = False) -> None:
-    """Make ``run.work`` from a snapshot; raises OSError, and then there is no ``run.work``.
+def create_working_copy(root: Root, digest: str, project_id: str, run: RunFolder, contained: bool = False) -> None:
+    """Create ``run.work`` from a snapshot. If this raises OSError, there is no ``run.work``.
 
-    Harmless when repeated: ``run.work`` appears whole, by a rename, after ``run.placed`` was written.
+    The call can be repeated: a complete folder is renamed to ``run.work`` after ``run.placed`` was
+    written.
     """
     if os.path.isdir(run.work):
         return
@@ -40,14 +54,14 @@ def place(root: Root, digest: str, project_id: str, run: RunFolder, contained: b
     if os.path.lexists(base):  # an earlier attempt was killed
         remove(base)
     tree = os.path.join(base, "tree")
-    record = os.path.join(base, "placed.json")
+    record_path = os.path.join(base, "placed.json")
     try:
-        placed = _take_spare(root.spare(project_id, contained), base)
-        if placed is None or placed["digest"] != digest or not _untouched(tree, placed["files"]):
-            placed = _build(root, digest, tree, placed["files"] if placed else {})
-            write_record(record, placed)
-        _finish(tree, placed)
-        os.rename(record, run.placed)
+        record_data = _take_warm_copy(root.warm_copy(project_id, contained), base)
+        if record_data is None or record_data["digest"] != digest or not _is_untouched(tree, record_data["files"]):
+            record_data = _update_tree(root, digest, tree, record_data["files"] if record_data else {})
+            write_record(record_path, record_data)
+        _add_folders_and_links(tree, record_data)
+        os.rename(record_path, run.placed)
         os.rename(tree, run.work)
     except BaseException:
         remove(base)
@@ -55,35 +69,35 @@ def place(root: Root, digest: str, project_id: str, run: RunFolder, contained: b
     os.rmdir(base)
 
 
-def _take_spare(spare: str, base: str) -> Optional[Dict[str, Any]]:
-    """Move the project's spare to ``base``: the rename is atomic, so only one run gets it."""
+def _take_warm_copy(warm_copy: str, base: str) -> Optional[Dict[str, Any]]:
+    """Move the project's warm copy to ``base``. The rename is atomic, so only one run gets it."""
     try:
-        os.rename(spare, base)
-    except OSError:  # there is none, or it lies on another disk
+        os.rename(warm_copy, base)
+    except OSError:  # it does not exist, or is on another disk
         os.mkdir(base, 0o700)
     else:
-        placed = read_record(os.path.join(base, "placed.json"))
-        if placed is not None and os.path.isdir(os.path.join(base, "tree")):
-            return placed
+        record_data = read_record(os.path.join(base, "placed.json"))
+        if record_data is not None and os.path.isdir(os.path.join(base, "tree")):
+            return record_data
         remove(base)
         os.mkdir(base, 0o700)
     os.mkdir(os.path.join(base, "tree"), 0o700)
     return None
 
 
-def _untouched(tree: str, files: Files) -> bool:
-    """Whether the tree holds exactly these files, unchanged."""
+def _is_untouched(tree: str, files: Files) -> bool:
+    """Return whether the tree contains exactly these files, unchanged."""
     kept, extra, folders = _compare(tree, files)
     return not extra and len(kept) == len(files) and set(folders) == parents(files)
 
 
 def _compare(tree: str, files: Files) -> Tuple[Files, List[str], List[str]]:
-    """(files as recorded, paths of others, all folders with parents first)."""
+    """Return unchanged files, paths of other files, and all folders, parents first."""
     kept: Files = {}
     extra: List[str] = []
     folders: List[str] = []
     pending = [""]
-    with Folders(tree) as handles:
+    with FolderHandles(tree) as handles:
         while pending:
             folder = pending.pop()
             folders.append(folder)
@@ -91,9 +105,9 @@ def _compare(tree: str, files: Files) -> Tuple[Files, List[str], List[str]]:
             with os.scandir(handles.open(folder)) as listing:
                 for entry in listing:
                     path = prefix + entry.name
-                    known = files.get(path)
-                    if known is not None and _same(entry.stat(follow_symlinks=False), known):
-                        kept[path] = known
+                    record = files.get(path)
+                    if record is not None and _is_unchanged(entry.stat(follow_symlinks=False), record):
+                        kept[path] = record
                     elif entry.is_dir(follow_symlinks=False):
                         pending.append(path)
                     else:
@@ -101,35 +115,35 @@ def _compare(tree: str, files: Files) -> Tuple[Files, List[str], List[str]]:
     return kept, extra, folders[1:]
 
 
-def _same(now: os.stat_result, known: List[Any]) -> bool:
-    """Whether a file is still the one that was recorded."""
+def _is_unchanged(status: os.stat_result, record: List[Any]) -> bool:
+    """Return whether a file still matches its record."""
     return bool(
-        now.st_mtime_ns == known[1]
-        and now.st_ctime_ns == known[4]
-        and now.st_size == known[0]
-        and now.st_ino == known[2]
-        and now.st_nlink == 1
+        status.st_mtime_ns == record[1]
+        and status.st_ctime_ns == record[4]
+        and status.st_size == record[0]
+        and status.st_ino == record[2]
+        and status.st_nlink == 1
     )
 
 
-def _build(root: Root, digest: str, tree: str, have: Files) -> Dict[str, Any]:
-    """Turn ``tree``, of which ``have`` is known, into the snapshot; what is there and right stays."""
+def _update_tree(root: Root, digest: str, tree: str, known_files: Files) -> Dict[str, Any]:
+    """Make ``tree`` equal to the snapshot. Keep those of its recorded ``known_files`` that are correct."""
     manifest = read_manifest(root.snapshot(digest))
-    wanted = {path: (sha256, size, mode) for path, sha256, size, mode in manifest["files"]}
-    kept, extra, folders = _compare(tree, have)
+    target_files = {path: (sha256, size, mode) for path, sha256, size, mode in manifest["files"]}
+    kept, extra, folders = _compare(tree, known_files)
     files: Files = {}
-    for path, known in kept.items():
-        if wanted.get(path) == (known[3], known[0], known[5]):
-            files[path] = known
+    for path, record in kept.items():
+        if target_files.get(path) == (record[3], record[0], record[5]):
+            files[path] = record
         else:
             extra.append(path)
     handle = os.open(tree, FOLDER)
     try:
         for path in extra:
             os.unlink(path, dir_fd=handle)
-        _arrange(handle, folders, parents(wanted))
+        _arrange_folders(handle, folders, parents(target_files))
         copier = _Copier(root, digest)
-        for path, (sha256, size, mode) in wanted.items():
+        for path, (sha256, size, mode) in target_files.items():
             if path not in files:
                 files[path] = copier.copy(handle, path, sha256, size, mode)
     finally:
@@ -143,33 +157,33 @@ def _build(root: Root, digest: str, tree: str, have: Files) -> Dict[str, Any]:
     }
 
 
-def _arrange(handle: int, there: List[str], wanted: Set[str]) -> None:
-    """Remove the folders that nobody wants, then make those that are missing."""
-    for folder in reversed(there):
-        if folder not in wanted:
+def _arrange_folders(handle: int, existing: List[str], needed: Set[str]) -> None:
+    """Remove unneeded folders, then create the missing ones."""
+    for folder in reversed(existing):
+        if folder not in needed:
             os.rmdir(folder, dir_fd=handle)
-    for folder in sorted(wanted.difference(there)):
+    for folder in sorted(needed.difference(existing)):
         os.mkdir(folder, 0o700, dir_fd=handle)
 
 
-def _finish(tree: str, placed: Dict[str, Any]) -> None:
-    """Empty folders, ``outputs/``, and last the links: nothing is written after they exist."""
+def _add_folders_and_links(tree: str, record_data: Dict[str, Any]) -> None:
+    """Create empty folders and ``outputs/``, then links. Nothing is written once links exist."""
     handle = os.open(tree, FOLDER)
     try:
         make_folders(handle, "outputs")
-        for folder in placed["folders"]:
+        for folder in record_data["folders"]:
             make_folders(handle, folder)
-        for path, _ in placed["links"]:
+        for path, _ in record_data["links"]:
             if "/" in path:
                 make_folders(handle, path.rpartition("/")[0])
-        for path, text in placed["links"]:
+        for path, text in record_data["links"]:
             os.symlink(text, path, dir_fd=handle)
     finally:
         os.close(handle)
 
 
 class _Copier:
-    """Copies blobs into a tree by the cheapest way that this disk offers."""
+    """Copier of blobs into a tree. It clones them if the file system supports copy-on-write."""
 
     def __init__(self, root: Root, digest: str) -> None:
         self._root = root
@@ -190,14 +204,14 @@ class _Copier:
             try:
                 self._fill(source, target, stored)
                 os.fchmod(target, mode)
-                # An old mtime makes every later write visible, even one within the same tick of the clock.
+                # An old mtime reveals every later write, even one within the same clock tick.
                 os.utime(target, ns=(stored.st_mtime_ns, stored.st_mtime_ns))
-                now = os.fstat(target)
+                status = os.fstat(target)
             finally:
                 os.close(target)
         finally:
             os.close(source)
-        return [now.st_size, now.st_mtime_ns, now.st_ino, sha256, now.st_ctime_ns, mode]
+        return [status.st_size, status.st_mtime_ns, status.st_ino, sha256, status.st_ctime_ns, mode]
 
     def _fill(self, source: int, target: int, stored: os.stat_result) -> None:
         if self._clones and stored.st_size:
@@ -206,7 +220,10 @@ class _Copier:
             copy(source, target, stored.st_size, stored.st_blocks)
 
     def _damaged(self, blob: str) -> OSError:
-        """A blob is gone or cut short (a power failure): forget the snapshot; the next submit stores it anew."""
+        """Remove a snapshot with a missing or truncated blob, and return the error to raise.
+
+        A power failure can damage a blob. The next submission stores the snapshot again.
+        """
         for path in (self._root.snapshot(self._digest), blob):
             try:
                 os.unlink(path)
@@ -218,71 +235,76 @@ class _Copier:
 # -- after the run -------------------------------------------------------------------------------------
 
 
-def recycle(root: Root, digest: str, project_id: str, run: RunFolder, contained: bool = False) -> None:
-    """Move the files that the run left untouched into a spare for the project's next run; raises OSError only.
+def recycle_working_copy(root: Root, digest: str, project_id: str, run: RunFolder, contained: bool = False) -> None:
+    """Move the run's untouched files to a warm copy for the project's next run. Raise only OSError.
 
-    ``contained``: the run was in a container. Its files are for containers only: whoever has one of them open can
-    change it later, and must not change what a run without a container executes.
+    ``contained``: whether the run used a container. If so, its files are reused for containers
+    only: a process that has one of them open can change it later, and must not change what a run
+    without a container executes.
 
-    The spare appears by a rename, together with the record of what is in it: killed at any point, there is
-    either no spare or one whose record is true. What the script made or changed stays in ``run.work``.
+    A single rename creates the warm copy and its record. If the process is killed at any point, there
+    is either no warm copy or one with a correct record. Files that the script created or changed stay
+    in ``run.work``.
     """
-    placed = read_record(run.placed)
-    if placed is None or placed["digest"] != digest:
+    record_data = read_record(run.placed)
+    if record_data is None or record_data["digest"] != digest:
         return
-    make_private(root.path, root.spares)
-    _sweep(root.spares)
-    base = os.path.join(root.spares, ".%s-%d-%s" % (project_id, os.getpid(), os.urandom(6).hex()))
+    make_private(root.path, root.warm_copies)
+    _remove_leftovers(root.warm_copies)
+    base = os.path.join(root.warm_copies, ".%s-%d-%s" % (project_id, os.getpid(), os.urandom(6).hex()))
     os.mkdir(base, 0o700)
     try:
         tree = os.path.join(base, "tree")
         os.mkdir(tree, 0o700)
-        moved = _move(run.work, tree, placed["files"])
+        moved = _move_untouched(run.work, tree, record_data["files"])
         if moved:
-            # A digest promises all files of the snapshot; without one the next run looks for what is missing.
-            whole = len(moved) == len(placed["files"])
-            placed = {**placed, "files": moved, "digest": digest if whole else ""}
-            write_record(os.path.join(base, "placed.json"), placed)
-            os.rename(base, root.spare(project_id, contained))
+            # A digest means that all files of the snapshot exist; without it, the next run checks for missing files.
+            is_complete = len(moved) == len(record_data["files"])
+            record_data = {**record_data, "files": moved, "digest": digest if is_complete else ""}
+            write_record(os.path.join(base, "placed.json"), record_data)
+            os.rename(base, root.warm_copy(project_id, contained))
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another run was quicker: one spare is enough
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another run was first: one warm copy is sufficient
             raise
     finally:
         remove(base)
 
 
-def _move(work: str, tree: str, files: Files) -> Files:
-    """Move what is unchanged: whole folders where the script changed nothing in them, else file by file."""
+def _move_untouched(work: str, tree: str, files: Files) -> Files:
+    """Move unchanged files: whole folders if the script changed nothing in them, or single files."""
     moved: Files = {}
     emptied: List[str] = []
-    goal = os.open(tree, FOLDER)
+    target = os.open(tree, FOLDER)
     try:
-        # By handles, because the script may have put links where folders were.
-        with Folders(work) as handles:
-            found = _survey(handles, files)
-            for folder, (names, inner, clean) in found.items():
+        # Use descriptors, because the script may have replaced folders with links.
+        with FolderHandles(work) as handles:
+            folders = _scan_folders(handles, files)
+            for folder, (names, subfolders, is_clean) in folders.items():
                 parent, _, name = folder.rpartition("/")
-                if clean:
-                    if not found[parent][2]:
-                        make_folders(goal, parent)
-                        os.rename(name, folder, src_dir_fd=handles.open(parent), dst_dir_fd=goal)
-                    moved.update((join(folder, one), files[join(folder, one)]) for one in names)
+                if is_clean:
+                    if not folders[parent][2]:
+                        make_folders(target, parent)
+                        os.rename(name, folder, src_dir_fd=handles.open(parent), dst_dir_fd=target)
+                    moved.update((join(folder, file_name), files[join(folder, file_name)]) for file_name in names)
                 elif names:
-                    make_folders(goal, folder)
-                    for one in names:
-                        _move_file(handles.open(folder), goal, join(folder, one), files, moved)
-                if folder and not clean and (names or inner):
+                    make_folders(target, folder)
+                    for file_name in names:
+                        _move_file(handles.open(folder), target, join(folder, file_name), files, moved)
+                if folder and not is_clean and (names or subfolders):
                     emptied.append(folder)
             for folder in reversed(emptied):
-                _drop_empty(handles, folder)
+                _remove_if_empty(handles, folder)
     finally:
-        os.close(goal)
+        os.close(target)
     return moved
 
 
-def _survey(handles: Folders, files: Files) -> Dict[str, Tuple[List[str], List[str], bool]]:
-    """folder → (names of untouched files, folders in it, whether that is all and so all the way down)."""
-    found: Dict[str, Tuple[List[str], List[str], bool]] = {}
+def _scan_folders(handles: FolderHandles, files: Files) -> Dict[str, Tuple[List[str], List[str], bool]]:
+    """Return a mapping from each folder to its untouched files, its subfolders, and a flag.
+
+    The flag is true if the folder contains nothing else at any depth.
+    """
+    result: Dict[str, Tuple[List[str], List[str], bool]] = {}
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -290,53 +312,53 @@ def _survey(handles: Folders, files: Files) -> Dict[str, Tuple[List[str], List[s
             handle = handles.open(folder)
             with os.scandir(handle) as listing:
                 entries = list(listing)
-            private = stat.S_IMODE(os.fstat(handle).st_mode) == 0o700
-            names, inner = [], []
+            is_private = stat.S_IMODE(os.fstat(handle).st_mode) == 0o700
+            names, subfolders = [], []
             for entry in entries:
-                known = files.get(join(folder, entry.name))
-                if known is not None and _same(entry.stat(follow_symlinks=False), known):
+                record = files.get(join(folder, entry.name))
+                if record is not None and _is_unchanged(entry.stat(follow_symlinks=False), record):
                     names.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False):
-                    inner.append(join(folder, entry.name))
+                    subfolders.append(join(folder, entry.name))
         except OSError:
-            continue  # the script closed it, or something still running removed it
-        found[folder] = names, inner, private and 0 < len(names) + len(inner) == len(entries)
-        pending += inner
-    for folder in reversed(found):
-        names, inner, clean = found[folder]
-        below = all(one in found and found[one][2] for one in inner)
-        found[folder] = names, inner, bool(folder) and clean and below
-    return found
+            continue  # the script made it unreadable, or a running process removed it
+        result[folder] = names, subfolders, is_private and 0 < len(names) + len(subfolders) == len(entries)
+        pending += subfolders
+    for folder in reversed(result):
+        names, subfolders, is_clean = result[folder]
+        subfolders_clean = all(subfolder in result and result[subfolder][2] for subfolder in subfolders)
+        result[folder] = names, subfolders, bool(folder) and is_clean and subfolders_clean
+    return result
 
 
-def _move_file(handle: int, goal: int, path: str, files: Files, moved: Files) -> None:
+def _move_file(handle: int, target: int, path: str, files: Files, moved: Files) -> None:
     name = path.rpartition("/")[2]
-    known = files[path]
-    os.rename(name, path, src_dir_fd=handle, dst_dir_fd=goal)
-    now = os.stat(path, dir_fd=goal, follow_symlinks=False)
-    # The rename sets ctime, so that one is recorded anew; the rest must be as it was at the look before.
-    record = [*known[:4], now.st_ctime_ns, known[5]]
-    if _same(now, record) and stat.S_IMODE(now.st_mode) == known[5]:
+    old_record = files[path]
+    os.rename(name, path, src_dir_fd=handle, dst_dir_fd=target)
+    status = os.stat(path, dir_fd=target, follow_symlinks=False)
+    # The rename changes ctime, so the new value is recorded; everything else must match the scan.
+    record = [*old_record[:4], status.st_ctime_ns, old_record[5]]
+    if _is_unchanged(status, record) and stat.S_IMODE(status.st_mode) == old_record[5]:
         moved[path] = record
     else:
-        os.rename(path, name, src_dir_fd=goal, dst_dir_fd=handle)
+        os.rename(path, name, src_dir_fd=target, dst_dir_fd=handle)
 
 
-def _drop_empty(handles: Folders, folder: str) -> None:
+def _remove_if_empty(handles: FolderHandles, folder: str) -> None:
     parent, _, name = folder.rpartition("/")
     try:
         os.rmdir(name, dir_fd=handles.open(parent))
     except OSError:
-        pass  # the script left something in it
+        pass  # the script left files in it
 
 
-def _sweep(spares: str) -> None:
-    """Remove what killed calls left behind."""
+def _remove_leftovers(spares: str) -> None:
+    """Remove files left behind by killed processes."""
     with os.scandir(spares) as listing:
-        left = [entry.path for entry in listing if entry.name.startswith(".")]
-    for path in left:
+        leftovers = [entry.path for entry in listing if entry.name.startswith(".")]
+    for path in leftovers:
         try:
-            if time.time() - os.lstat(path).st_mtime > _STALE:
+            if time.time() - os.lstat(path).st_mtime > _STALE_AGE:
                 remove(path)
         except OSError:
             pass

@@ -1,1 +1,1 @@
-"""What is said of runs, to people and programs alike: the command line and the browser show the same."""
+"""Presentation of runs for users and programs, shared by the command line and the browser."""

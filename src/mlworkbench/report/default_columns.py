@@ -1,4 +1,4 @@
-"""What a list of runs shows by itself: the metrics that most of them have, the parameters in which they differ."""
+"""Default columns for a list of runs: common metrics, and parameters that differ."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..history.parameters import of_run
+from ..history.parameters import run_parameters
 from ..history.parameters import text as as_text
 from ..model import Run
-from .records import record
+from .run_records import record
 
 
 def common_metrics(runs: Sequence[Run]) -> list[str]:
-    """Names of plain metrics, the most frequent first; one that is named like a key of ours is not a column."""
+    """Return the names of scalar metrics, most frequent first, except those that are record keys."""
     keys = set(record(replace(runs[0], metrics={}))) if runs else set()
     counts = Counter(
         name
@@ -25,16 +25,18 @@ def common_metrics(runs: Sequence[Run]) -> list[str]:
 
 
 def varying_parameters(runs: Sequence[Run]) -> list[str]:
-    """Names of parameters that some of the runs have, and not all with the same value; the most frequent first.
+    """Return the names of parameters that differ between the runs, most frequent first.
 
-    ``--batch-size`` of one and ``batch_size`` of another are the same one.
+    ``--batch-size`` of one run and ``batch_size`` of another count as the same parameter.
     """
-    told = [{name.replace("-", "_"): (name, value) for name, value in of_run(run).items()} for run in runs]
-    given = [one for one in told if one]
-    found = []
-    for name, count in Counter(name for one in given for name in one).most_common():
-        spelt, values = zip(*(one[name] for one in given if name in one), strict=True)
+    all_parameters = [
+        {name.replace("-", "_"): (name, value) for name, value in run_parameters(run).items()} for run in runs
+    ]
+    not_empty = [parameters for parameters in all_parameters if parameters]
+    names = []
+    for name, count in Counter(name for parameters in not_empty for name in parameters).most_common():
+        spellings, values = zip(*(parameters[name] for parameters in not_empty if name in parameters), strict=True)
         different = {True if value is None else as_text(value) for value in values}
-        if count > 1 and (len(different) > 1 or count < len(given)):
-            found.append(spelt[0])
-    return found
+        if count > 1 and (len(different) > 1 or count < len(not_empty)):
+            names.append(spellings[0])
+    return names

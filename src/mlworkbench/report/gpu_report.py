@@ -1,20 +1,20 @@
-"""The GPUs of a machine as people read of them."""
+"""Text and table rows about the GPUs of a machine."""
 
 from __future__ import annotations
 
-from ..hosts.gpus import Gpu, Gpus, Holder, Process
+from ..hosts.gpu_values import Gpu, Gpus, Holder, Process
 
 _GIB = 1 << 30
 
 
-def summary(found: Gpus) -> str:
-    told = [f"NVIDIA driver {found.driver}" if found.driver else None, f"CUDA {found.cuda}" if found.cuda else None]
-    told += ["reported by nvidia-smi because NVML could not be loaded"] if found.source == "nvidia-smi" else []
-    return ", ".join(one for one in told if one)
+def summary(gpus: Gpus) -> str:
+    parts = [f"NVIDIA driver {gpus.driver}" if gpus.driver else None, f"CUDA {gpus.cuda}" if gpus.cuda else None]
+    parts += ["reported by nvidia-smi because NVML could not be loaded"] if gpus.source == "nvidia-smi" else []
+    return ", ".join(part for part in parts if part)
 
 
 def row(gpu: Gpu) -> dict[str, object]:
-    """As people read it."""
+    """Return the table row for a GPU."""
     return {
         "gpu": gpu.index,
         "name": gpu.name,
@@ -24,28 +24,28 @@ def row(gpu: Gpu) -> dict[str, object]:
         "load": _unit(gpu.utilisation, " %"),
         "temperature": _unit(gpu.temperature, " °C"),
         "power": _power(gpu),
-        "slices": ", ".join(one.name or one.uuid or "?" for one in gpu.mig) or None,
+        "slices": ", ".join(mig_slice.name or mig_slice.uuid or "?" for mig_slice in gpu.mig) or None,
         "used_by": used_by(gpu),
         "uuid": gpu.uuid,
     }
 
 
 def gib(count: int | None) -> str | None:
-    """``139.8 GiB``: as the makers of GPUs count."""
+    """Return a size such as ``139.8 GiB``, in the unit that GPU vendors use."""
     return None if count is None else f"{count / _GIB:.1f} GiB"
 
 
 def used_by(gpu: Gpu) -> str | None:
-    """Why it cannot be used, or by whom it is; None if it is free, as far as the card tells."""
+    """Return what uses the GPU, or why it is unusable; None if the driver reports no use."""
     if gpu.error:
         return f"not responding: {gpu.error}"
-    words = [_process(one) for one in gpu.processes or () if one.kind != "graphics"]
-    drawing = sum(one.kind == "graphics" for one in gpu.processes or ())
-    if drawing:
-        words.append(f"{drawing} graphics")
-    if gpu.held and gpu.held.run not in {one.run for one in gpu.processes or ()}:
-        words.insert(0, _held(gpu.held))
-    return "; ".join(words) or None
+    parts = [_process(process) for process in gpu.processes or () if process.kind != "graphics"]
+    graphics = sum(process.kind == "graphics" for process in gpu.processes or ())
+    if graphics:
+        parts.append(f"{graphics} graphics")
+    if gpu.held and gpu.held.run not in {process.run for process in gpu.processes or ()}:
+        parts.insert(0, _held(gpu.held))
+    return "; ".join(parts) or None
 
 
 def _held(holder: Holder) -> str:
@@ -55,11 +55,11 @@ def _held(holder: Holder) -> str:
     return f"held by {f'user {holder.user}' if holder.user else 'a process'}{pid} (not an mlw run)"
 
 
-def _process(one: Process) -> str:
-    size = f", {gib(one.memory)}" if one.memory is not None else ""
-    if one.run:
-        return f"run {one.run} ({one.name or one.pid}{size})"
-    return f"{one.user or 'unknown user'} ({one.name or 'pid'} {one.pid}{size})"
+def _process(process: Process) -> str:
+    size = f", {gib(process.memory)}" if process.memory is not None else ""
+    if process.run:
+        return f"run {process.run} ({process.name or process.pid}{size})"
+    return f"{process.user or 'unknown user'} ({process.name or 'pid'} {process.pid}{size})"
 
 
 def _unit(value: float | None, unit: str) -> str | None:
@@ -76,7 +76,7 @@ def line(gpu: Gpu) -> str:
     facts = row(gpu)
     free = f"{facts['free']} of {facts['memory']} free" if gpu.memory_total is not None else None
     kinds = [gpu.name, f"compute {gpu.capability}" if gpu.capability else None, free, facts["load"]]
-    words = [
+    parts = [
         *kinds,
         facts["temperature"],
         facts["power"],
@@ -84,4 +84,4 @@ def line(gpu: Gpu) -> str:
         gpu.uuid,
         facts["used_by"] or "not in use",
     ]
-    return ", ".join(str(one) for one in words if one)
+    return ", ".join(str(part) for part in parts if part)

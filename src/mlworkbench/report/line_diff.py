@@ -1,35 +1,35 @@
-"""Line differences in bounded time. ``difflib`` takes hours for two files of 256 kB that are made for it."""
+"""Line differences in bounded time. ``difflib`` can take hours for two adversarial files of 256 kB."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import Match, SequenceMatcher
 
-# Comparisons of lines: one or two seconds of work. Files that people write take some hundred thousands at most.
-STEPS = 12_000_000
-_OF_ONE = 6_000_000
-_CONTEXT = 3  # lines around each change
+# Line comparisons, about one or two seconds of work. Typical files need a few hundred thousand at most.
+MAX_STEPS = 12_000_000
+_MAX_FILE_STEPS = 6_000_000
+_CONTEXT = 3  # context lines around each change
 
 
 class LineDiff:
-    """Compares texts until its budget is used up: lines to show, which the caller counts, and steps."""
+    """Text comparison with two budgets: steps, and displayed lines, which the caller counts."""
 
-    def __init__(self, lines: int, steps: int = STEPS) -> None:
+    def __init__(self, lines: int, steps: int = MAX_STEPS) -> None:
         self.lines = lines
         self._steps = steps
 
     def unified(self, old: Sequence[str], new: Sequence[str], old_name: str, new_name: str) -> list[str] | None:
-        """Lines as ``diff -u`` prints them; None if it would take too long."""
-        limit = min(self._steps, _OF_ONE)
-        matcher = _Counted(old, new, limit)
+        """Return lines in the format of ``diff -u``, or None if the budget is exceeded."""
+        limit = min(self._steps, _MAX_FILE_STEPS)
+        matcher = _BudgetedMatcher(old, new, limit)
         try:
-            found = list(_lines(matcher, old, new))
-        except _TooMany:
+            lines = list(_lines(matcher, old, new))
+        except _BudgetExceeded:
             self._steps -= max(0, limit)
             return None
-        # What is shown counts, too: a thousand files of one long line each would be too much for a page.
-        self._steps -= limit - matcher.left + sum(map(len, found))
-        return [f"--- {old_name}", f"+++ {new_name}", *found] if found else []
+        # Each character of the output counts as a step: a thousand files with one long line each would be too much.
+        self._steps -= limit - matcher.left + sum(map(len, lines))
+        return [f"--- {old_name}", f"+++ {new_name}", *lines] if lines else []
 
 
 def _lines(matcher: SequenceMatcher[str], old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
@@ -44,16 +44,19 @@ def _lines(matcher: SequenceMatcher[str], old: Sequence[str], new: Sequence[str]
 
 
 def _range(start: int, end: int) -> str:
-    """First line, from 1, and number of lines; of an empty range the line before it."""
+    """Return the first line, counted from 1, and the number of lines, as in ``diff -u``.
+
+    For an empty range, return the line before it.
+    """
     count = end - start
     return f"{start + 1}" if count == 1 else f"{start + 1 if count else start},{count}"
 
 
-class _TooMany(Exception):
-    """The budget is used up."""
+class _BudgetExceeded(Exception):
+    """Exception for an exceeded step budget."""
 
 
-class _Counted(SequenceMatcher[str]):
+class _BudgetedMatcher(SequenceMatcher[str]):
     def __init__(self, old: Sequence[str], new: Sequence[str], steps: int) -> None:
         self.left = steps
         self._old = old
@@ -61,8 +64,8 @@ class _Counted(SequenceMatcher[str]):
         self._places: dict[str, list[int]] = getattr(self, "b2j")
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
-        """As in difflib, which visits every place of ``new`` with the same line, for every line of ``old``."""
+        """Find a match within the budget. difflib visits each line of ``old`` and its occurrences in ``new``."""
         self.left -= sum(1 + len(self._places.get(line, ())) for line in self._old[alo:ahi])
         if self.left < 0:
-            raise _TooMany
+            raise _BudgetExceeded
         return super().find_longest_match(alo, ahi, blo, bhi)

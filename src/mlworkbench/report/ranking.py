@@ -1,4 +1,4 @@
-"""The runs with the best value of a metric, and the parameters that tell them apart."""
+"""Runs with the best values of a metric, and the parameters that differ between them."""
 
 from __future__ import annotations
 
@@ -8,52 +8,55 @@ from dataclasses import replace
 from typing import Any
 
 from ..history.expression import Compare, Condition, Join
-from ..history.parameters import of_run, text
-from ..history.query import Query
+from ..history.parameters import run_parameters, text
+from ..history.run_query import Query
 from ..history.store import History
 from ..model import Run
 
 
 class Ranking:
-    """By which metric, which way, and by which of its values."""
+    """Ranking of runs by the best or last value of a metric. ``goal`` is "max" or "min"."""
 
     def __init__(self, metric: str, goal: str, by: str) -> None:
         self.metric, self.goal, self.by = metric, goal, by
         self._name = f"{goal}.{metric}" if by == "best" else f"metrics.{metric}"
 
-    def find(self, history: History, narrow: Query, most: int) -> list[Run]:
-        """The best runs, best first."""
-        # NaN and infinities are the mark of a run that went wrong, and never the best.
+    def find(self, history: History, filters: Query, limit: int) -> list[Run]:
+        """Return the best runs, best first."""
+        # NaN and infinities indicate failed training and are never ranked.
         largest = sys.float_info.max
-        real: Condition = Join("and", (Compare(self._name, ">=", -largest), Compare(self._name, "<=", largest)))
-        where = real if narrow.where is None else Join("and", (real, narrow.where))
-        query = replace(narrow, where=where, sort=self._name, descending=self.goal == "max", oldest=True, limit=most)
+        is_finite: Condition = Join("and", (Compare(self._name, ">=", -largest), Compare(self._name, "<=", largest)))
+        where = is_finite if filters.where is None else Join("and", (is_finite, filters.where))
+        query = replace(filters, where=where, sort=self._name, descending=self.goal == "max", oldest=True, limit=limit)
         return history.search(query)
 
     def value(self, run: Run) -> Any:
         span = run.spans.get(self.metric)
-        ends = (span.most if self.goal == "max" else span.least) if span and self.by == "best" else None
-        return run.metrics.get(self.metric) if ends is None else ends
+        best = (span.most if self.goal == "max" else span.least) if span and self.by == "best" else None
+        return run.metrics.get(self.metric) if best is None else best
 
     def row(self, run: Run) -> dict[str, Any]:
-        ours = {
+        fields = {
             "run_id": run.id,
             "metric": self.metric,
             "goal": self.goal,
             "by": self.by,
             "value": self.value(run),
-            "params": {name: True if value is None else value for name, value in of_run(run).items()},
+            "params": {name: True if value is None else value for name, value in run_parameters(run).items()},
             "name": run.name,
             "tags": list(run.tags),
             "status": run.status.value,
             "parent_run_id": run.spec.parent,
         }
-        return {self.metric: self.value(run), **ours}  # also under its own name, unless that is taken
+        return {self.metric: self.value(run), **fields}  # a field with the metric's name takes precedence
 
 
 def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """Parameters that are not the same in all the runs: name → the value of each."""
-    named = [of_run(run) for run in runs]
-    names = dict.fromkeys(name for one in named for name in one)
-    told = {name: ["yes" if name in one and one[name] is None else one.get(name) for one in named] for name in names}
-    return {name: values for name, values in told.items() if len({text(value) for value in values}) > 1}
+    """Return the differing parameters, as a mapping from name to the value in each run."""
+    parameters = [run_parameters(run) for run in runs]
+    names = dict.fromkeys(name for item in parameters for name in item)
+    columns = {
+        name: ["yes" if name in item and item[name] is None else item.get(name) for item in parameters]
+        for name in names
+    }
+    return {name: values for name, values in columns.items() if len({text(value) for value in values}) > 1}

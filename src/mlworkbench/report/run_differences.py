@@ -1,4 +1,4 @@
-"""What differs between runs, down to the packages and the lines of their code."""
+"""Differences between runs, including packages and lines of code."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..history.parameters import of_run
+from ..history.parameters import run_parameters
 from ..history.parameters import text as as_text
 from ..model import Run
 from ..paths import Root
-from .codediff import ALL_LINES, code_difference
-from .linediff import LineDiff
-from .records import outcome, record
-from .values import finite
+from .code_diff import MAX_LINES, code_difference
+from .line_diff import LineDiff
+from .run_records import outcome, record
+from .value_format import finite
 
 _MISSING = object()
-_OURS = "MLW_RUN_"  # what tells a run its own id and folder differs always
+_RUN_VARIABLES = "MLW_RUN_"  # prefix of variables that always differ: run ID and folder
 _PACKAGES = ("conda", "pip")
-# Of a lock: reported by package, or nothing that anybody chose.
-_UNTOLD = (*_PACKAGES, "tools", "mirrors", "format", "python")
+# Keys of a lock file that are reported per package, or are not chosen by the user.
+_SKIPPED_LOCK_KEYS = (*_PACKAGES, "tools", "mirrors", "format", "python")
 
 
 def differences(root: Root, runs: Sequence[Run], lines: bool, metrics: Sequence[str] = ()) -> dict[str, Any]:
-    """All that differs, with the values of each run in the order of ``runs``; code against the first one's."""
+    """Return all differences, with values in the order of ``runs``.
+
+    The code of each run is compared with that of the first run.
+    """
     first, *others = runs
-    budget = LineDiff(ALL_LINES if lines else 0)
+    budget = LineDiff(MAX_LINES if lines else 0)
     measured = _differences([record(run)["metrics"] for run in runs])
     return {
         "runs": [run.id for run in runs],
@@ -33,24 +36,28 @@ def differences(root: Root, runs: Sequence[Run], lines: bool, metrics: Sequence[
         "metrics": {name: values for name, values in measured.items() if not metrics or name in metrics},
         "properties": _differences([_properties(run) for run in runs]),
         "packages": _packages(runs),
-        "packages_unknown": [run.id for run in runs if not _is_known(run)],
+        "packages_unknown": [run.id for run in runs if not _has_managed_environment(run)],
         "code": [{"run": run.id, "against": first.id, **code_difference(root, first, run, budget)} for run in others],
     }
 
 
 def _parameters(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    named = [{name: True if value is None else value for name, value in of_run(run).items()} for run in runs]
-    found = _differences(named)
-    # What was typed is a text, and what a script logs may be a number: 0.1 is 0.1.
-    found = {name: finite(values) for name, values in found.items() if len({as_text(one) for one in values}) > 1}
-    # Arguments that are no options, or stand in another order, are told as a whole.
-    return found or _differences([{"arguments": shlex.join(run.spec.entry.arguments)} for run in runs])
+    parameters = [
+        {name: True if value is None else value for name, value in run_parameters(run).items()} for run in runs
+    ]
+    differing = _differences(parameters)
+    # Command-line values are strings, while logged values may be numbers: "0.1" equals 0.1.
+    differing = {
+        name: finite(values) for name, values in differing.items() if len({as_text(item) for item in values}) > 1
+    }
+    # If no named parameter differs, the arguments may be positional or reordered: compare them as a whole.
+    return differing or _differences([{"arguments": shlex.join(run.spec.entry.arguments)} for run in runs])
 
 
 def _properties(run: Run) -> dict[str, Any]:
     spec = run.spec
     git = spec.git
-    lock = {name: value for name, value in (spec.lock or {}).items() if name not in _UNTOLD}
+    lock = {name: value for name, value in (spec.lock or {}).items() if name not in _SKIPPED_LOCK_KEYS}
     return {
         "status": outcome(run),
         "ending": run.ending,
@@ -69,14 +76,16 @@ def _properties(run: Run) -> dict[str, Any]:
         "image": spec.container.image if spec.container else None,
         **{f"environment.{name}": value for name, value in lock.items()},
         "environment.python": _python(spec.lock or {}),
-        **{f"variable.{name}": value for name, value in spec.environment.items() if not name.startswith(_OURS)},
+        **{
+            f"variable.{name}": value for name, value in spec.environment.items() if not name.startswith(_RUN_VARIABLES)
+        },
     }
 
 
-def _sweep(told: Mapping[str, Any]) -> dict[str, Any]:
-    axes = told.get("axes")
-    words = " ".join(f"{name}={values}" for name, values in axes.items()) if isinstance(axes, dict) else None
-    return {"sweep": words, **{f"sweep.{name}": told.get(name) for name in ("way", "seed", "metric", "goal")}}
+def _sweep(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    axes = sweep.get("axes")
+    text = " ".join(f"{name}={values}" for name, values in axes.items()) if isinstance(axes, dict) else None
+    return {"sweep": text, **{f"sweep.{name}": sweep.get(name) for name in ("way", "seed", "metric", "goal")}}
 
 
 def _python(lock: Mapping[str, Any]) -> Any:
@@ -85,35 +94,36 @@ def _python(lock: Mapping[str, Any]) -> Any:
 
 
 def _packages(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """Of the environments that we made: package → version in each run, None where it has none.
+    """Return a mapping from package to its version in each run, for environments that mlw built.
 
-    Where one of the runs had a Python of the user's, nobody knows its packages, and nothing is compared.
+    The version is None where a package is not installed. If a run used the user's own Python, its
+    packages are unknown, and nothing is compared.
     """
-    if not all(_is_known(run) for run in runs):
+    if not all(_has_managed_environment(run) for run in runs):
         return {}
     return dict(sorted(_differences([_versions(run.spec.lock or {}) for run in runs]).items()))
 
 
-def _is_known(run: Run) -> bool:
+def _has_managed_environment(run: Run) -> bool:
     return (run.spec.lock or {}).get("kind") == "managed"
 
 
 def _versions(lock: Mapping[str, Any]) -> dict[str, str]:
-    """Name → version; conda builds the same version in several ways."""
-    found = {}
+    """Return a mapping from name to version and build: conda may build one version in several ways."""
+    versions = {}
     for kind in _PACKAGES:
-        for one in lock.get(kind) or ():
-            name = str(one.get("name")).lower().replace("_", "-")
-            build = f" {one['build']}" if one.get("build") else ""
-            found[name] = f"{one.get('version')}{build}"
-    return found
+        for package in lock.get(kind) or ():
+            name = str(package.get("name")).lower().replace("_", "-")
+            build = f" {package['build']}" if package.get("build") else ""
+            versions[name] = f"{package.get('version')}{build}"
+    return versions
 
 
 def _differences(all_facts: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     names = dict.fromkeys(name for facts in all_facts for name in facts)
     values = {name: [facts.get(name, _MISSING) for facts in all_facts] for name in names}
     return {
-        name: [None if one is _MISSING else one for one in found]
-        for name, found in values.items()
-        if any(one != found[0] for one in found[1:])
+        name: [None if value is _MISSING else value for value in row]
+        for name, row in values.items()
+        if any(value != row[0] for value in row[1:])
     }

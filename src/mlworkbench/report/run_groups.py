@@ -1,4 +1,4 @@
-"""Runs that have a value in common, and what their metrics amount to."""
+"""Group runs by a value, with statistics on their metrics."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from statistics import fmean, stdev
 from typing import Any
 
 from ..errors import UnknownName, UsageError
-from ..history.parameters import number, of_run
+from ..history.parameters import number, run_parameters
+from ..metric_goal import MAX, find_goal
 from ..model import Run
-from ..sweep import goal_of
-from .values import shown
+from .value_format import format_value
 
-OWN: dict[str, Callable[[Run], Any]] = {
+RUN_FIELDS: dict[str, Callable[[Run], Any]] = {
     "status": lambda run: run.status.value,
     "target": lambda run: run.spec.compute.name,
     "script_name": lambda run: run.spec.entry.name,
@@ -30,111 +30,120 @@ OWN: dict[str, Callable[[Run], Any]] = {
     "tags": lambda run: ", ".join(run.tags) or None,
 }
 _PARAMETER, _TAGS, _METRIC = "params.", ("tags.", "tag."), "metrics."
-_NAMED = 40
-_TAKEN = ("runs", "metrics")
+_MAX_NAMES = 40
+_RESERVED = ("runs", "metrics")
 
 
 def groups(runs: Sequence[Run], name: str) -> list[dict[str, Any]]:
-    """A row for each value: numbers first, in their order; last those runs that have none."""
-    if name in _TAKEN:
+    """Return a row for each value: sorted numbers first, runs without a value last."""
+    if name in _RESERVED:
         raise UsageError(f"--group {name} is reserved", f"use params.{name}, tags.{name}, or metrics.{name}")
-    together: dict[Any, list[Run]] = {}
+    runs_by_value: dict[Any, list[Run]] = {}
     for run in runs:
-        together.setdefault(_plain(value_of(run, name)), []).append(run)
-    if runs and set(together) == {None} and name not in OWN:
-        raise UnknownName("group key", name, _names(runs))
+        runs_by_value.setdefault(_normalize(value_of(run, name)), []).append(run)
+    if runs and set(runs_by_value) == {None} and name not in RUN_FIELDS:
+        raise UnknownName("group key", name, _group_names(runs))
     return [
-        {name: value, "runs": len(together[value]), "metrics": _amounts(together[value])}
-        for value in sorted(together, key=_order)
+        {name: value, "runs": len(runs_by_value[value]), "metrics": _metric_statistics(runs_by_value[value])}
+        for value in sorted(runs_by_value, key=_sort_key)
     ]
 
 
 def value_of(run: Run, name: str) -> Any:
-    """The run's own, a parameter, a tag, a metric: the first that there is."""
-    for start in _TAGS:
-        if name.startswith(start):
-            return _tag(run, name[len(start) :])
+    """Look up a name in the run fields, parameters, tags, and metrics, in this order."""
+    for prefix in _TAGS:
+        if name.startswith(prefix):
+            return _tag(run, name[len(prefix) :])
     if name.startswith(_PARAMETER):
         return _parameter(run, name[len(_PARAMETER) :])
     if name.startswith(_METRIC):
         return run.metrics.get(name[len(_METRIC) :])
-    if name in OWN:
-        return OWN[name](run)
+    if name in RUN_FIELDS:
+        return RUN_FIELDS[name](run)
     for find in (_parameter, _tag):
-        found = find(run, name)
-        if found is not None:
-            return found
+        value = find(run, name)
+        if value is not None:
+            return value
     return run.metrics.get(name)
 
 
 def _parameter(run: Run, name: str) -> Any:
-    known = of_run(run)
-    joined = name.replace("-", "_")
-    spelt = next((one for one in (name, *known) if one in known and one.replace("-", "_") == joined), None)
-    return None if spelt is None else "yes" if known[spelt] is None else known[spelt]
+    parameters = run_parameters(run)
+    normalized = name.replace("-", "_")
+    spelling = next(
+        (
+            candidate
+            for candidate in (name, *parameters)
+            if candidate in parameters and candidate.replace("-", "_") == normalized
+        ),
+        None,
+    )
+    return None if spelling is None else "yes" if parameters[spelling] is None else parameters[spelling]
 
 
 def _tag(run: Run, name: str) -> str | None:
-    """Of ``team=vision`` what stands behind; a tag that is only a name is there."""
+    """Return ``vision`` for ``team=vision``, or "yes" for a tag without a value."""
     for tag in run.tags:
         for sign in "=:":
-            key, found, value = tag.partition(sign)
-            if found and key == name:
+            key, separator, value = tag.partition(sign)
+            if separator and key == name:
                 return value
     return "yes" if name in run.tags else None
 
 
-def _plain(value: Any) -> Any:
-    """``0.1`` and ``0.10`` are the same value."""
+def _normalize(value: Any) -> Any:
+    """Normalize a value, so that ``0.1`` and ``0.10`` are the same."""
     if value is None or isinstance(value, bool):
         return value
-    found = number(value) if isinstance(value, (str, int, float)) else None
-    return shown(value, 200) if found is None else found
+    parsed = number(value) if isinstance(value, (str, int, float)) else None
+    return format_value(value, 200) if parsed is None else parsed
 
 
-def _order(value: Any) -> tuple[int, float, str]:
+def _sort_key(value: Any) -> tuple[int, float, str]:
     if value is None:
         return 2, 0.0, ""
     return (0, float(value), "") if isinstance(value, (int, float)) else (1, 0.0, str(value))
 
 
-def _names(runs: Iterable[Run]) -> list[str]:
-    found = dict.fromkeys(
+def _group_names(runs: Iterable[Run]) -> list[str]:
+    names = dict.fromkeys(
         name
         for run in runs
-        for name in (*of_run(run), *(f"tags.{tag.partition('=')[0]}" for tag in run.tags if "=" in tag))
+        for name in (*run_parameters(run), *(f"tags.{tag.partition('=')[0]}" for tag in run.tags if "=" in tag))
     )
-    return [*list(found)[:_NAMED], *OWN]
+    return [*list(names)[:_MAX_NAMES], *RUN_FIELDS]
 
 
-def _amounts(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+def _metric_statistics(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
     values: dict[str, list[tuple[float, str]]] = {}
     for run in runs:
         for name, value in run.metrics.items():
             if isinstance(value, (int, float)) and math.isfinite(value):
                 values.setdefault(name, []).append((value, run.id))
-    return {name: _amount(name, found) for name, found in values.items()}
+    return {name: _statistics(pairs, find_goal(name, runs)) for name, pairs in values.items()}
 
 
-def _amount(name: str, found: list[tuple[float, str]]) -> dict[str, Any]:
-    goal = goal_of(name)
-    numbers = [value for value, _ in found]
-    best, best_run = (max if goal == "max" else min)(found, key=lambda one: one[0])
+def _statistics(pairs: list[tuple[float, str]], goal: str | None) -> dict[str, Any]:
+    numbers = [value for value, _ in pairs]
+    best: float | None = None
+    best_run: str | None = None
+    if goal:
+        best, best_run = (max if goal == MAX else min)(pairs, key=lambda pair: pair[0])
     return {
         "runs": len(numbers),
         "goal": goal,
         "best": best,
         "best_run": best_run,
-        "mean": _bounded(fmean, numbers),
-        "deviation": _bounded(stdev, numbers) if len(numbers) > 1 else None,
+        "mean": _compute(fmean, numbers),
+        "deviation": _compute(stdev, numbers) if len(numbers) > 1 else None,
         "least": min(numbers),
         "greatest": max(numbers),
     }
 
 
-def _bounded(count: Callable[[list[float]], float], numbers: list[float]) -> float | None:
-    """Of numbers near the end of what a computer can count to there is no mean."""
+def _compute(function: Callable[[list[float]], float], numbers: list[float]) -> float | None:
+    """Apply a function. Return None if the numbers are too large for it."""
     try:
-        return count(numbers)
+        return function(numbers)
     except OverflowError:
         return None

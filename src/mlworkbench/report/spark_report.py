@@ -1,4 +1,4 @@
-"""A run's Spark application as people read of it."""
+"""Format information about the Spark application of a run."""
 
 from __future__ import annotations
 
@@ -6,118 +6,118 @@ import shlex
 from typing import Any
 
 from ..model import JsonDict, Run
-from .plain import plain
-from .units import counted
+from ..sanitize import plain
+from .units import pluralize
 
-_SHOWN = 500
+_MAX_LENGTH = 500
 _LOOPBACK = "http://127.0.0.1:"
 
 
 def summary(spark: JsonDict) -> str:
-    """``app-20261116003435-0000, 14 of 20 stages, 3 executors (1 lost), 2 tasks failed``."""
-    words = [plain(str(spark.get("app") or "an application"), 200)]
+    """Return a line such as ``app-20261116003435-0000, 14 of 20 stages, 3 executors (1 lost), 2 tasks failed``."""
+    parts = [plain(str(spark.get("app") or "an application"), 200)]
     stages, tasks = _counts(spark, "stages"), _counts(spark, "tasks")
     if stages.get("total"):
-        words.append(f"{stages.get('done', 0)} of {counted(stages['total'], 'stage')}")
-    words += [one for one in (executors(spark),) if one]
+        parts.append(f"{stages.get('done', 0)} of {pluralize(stages['total'], 'stage')}")
+    parts += [text for text in (executors(spark),) if text]
     if tasks.get("failed"):
-        words.append(f"{counted(tasks['failed'], 'task')} failed")
+        parts.append(f"{pluralize(tasks['failed'], 'task')} failed")
     if (spark.get("applications") or 0) > 1:
-        words.append(f"application {spark['applications']} of this run")
-    return ", ".join(words)
+        parts.append(f"application {spark['applications']} of this run")
+    return ", ".join(parts)
 
 
 def executors(spark: JsonDict) -> str | None:
-    """``3 executors (1 lost)``; None of a local master, which has none."""
-    found = _counts(spark, "executors")
-    if not found.get("most"):
+    """Return ``3 executors (1 lost)``; None for a local master, which has no executors."""
+    counts = _counts(spark, "executors")
+    if not counts.get("most"):
         return None
-    count = found.get("now", 0) or (found["most"] if spark.get("ended") else 0)
-    return counted(count, "executor") + (f" ({found['lost']} lost)" if found.get("lost") else "")
+    count = counts.get("now", 0) or (counts["most"] if spark.get("ended") else 0)
+    return pluralize(count, "executor") + (f" ({counts['lost']} lost)" if counts.get("lost") else "")
 
 
 def progress(spark: JsonDict) -> str | None:
-    """``2 of 3 jobs, 14 of 20 stages, 311 of 400 tasks (2 failed)``."""
-    words = []
+    """Return the progress, such as ``2 of 3 jobs, 14 of 20 stages, 311 of 400 tasks (2 failed)``."""
+    parts = []
     for name, thing in (("jobs", "job"), ("stages", "stage"), ("tasks", "task")):
-        found = _counts(spark, name)
-        if found.get("total"):
-            failed = f" ({found['failed']} failed)" if found.get("failed") else ""
-            words.append(f"{found.get('done', 0)} of {counted(found['total'], thing)}{failed}")
-    return ", ".join(words) or None
+        counts = _counts(spark, name)
+        if counts.get("total"):
+            failed = f" ({counts['failed']} failed)" if counts.get("failed") else ""
+            parts.append(f"{counts.get('done', 0)} of {pluralize(counts['total'], thing)}{failed}")
+    return ", ".join(parts) or None
 
 
 def kind(spark: JsonDict) -> str:
-    """``Spark 4.3.0, master spark://host:7077``."""
-    words = [f"Spark {plain(str(spark['version']), 60)}" if spark.get("version") else ""]
-    words.append(f"master {plain(str(spark['master']), 200)}" if spark.get("master") else "")
-    return ", ".join(word for word in words if word)
+    """Return the version and master, such as ``Spark 4.3.0, master spark://host:7077``."""
+    parts = [f"Spark {plain(str(spark['version']), 60)}" if spark.get("version") else ""]
+    parts.append(f"master {plain(str(spark['master']), 200)}" if spark.get("master") else "")
+    return ", ".join(part for part in parts if part)
 
 
 def members(spark: JsonDict) -> list[str]:
-    """``1 on 10.0.0.5, 4 cores, GPU 0``, one each."""
-    return [_member(one) for one in spark.get("members") or [] if isinstance(one, dict)]
+    """Return one line per executor, such as ``1 on 10.0.0.5, 4 cores, GPU 0``."""
+    return [_member(member) for member in spark.get("members") or [] if isinstance(member, dict)]
 
 
-def _member(one: JsonDict) -> str:
-    words = [f"{plain(str(one.get('executor')), 100)} on {plain(str(one.get('host')), 200)}"]
-    cores, gpus = one.get("cores"), one.get("gpus")
+def _member(member: JsonDict) -> str:
+    parts = [f"{plain(str(member.get('executor')), 100)} on {plain(str(member.get('host')), 200)}"]
+    cores, gpus = member.get("cores"), member.get("gpus")
     if isinstance(cores, int):
-        words.append(counted(cores, "core"))
+        parts.append(pluralize(cores, "core"))
     if isinstance(gpus, list) and gpus:
-        words.append(f"GPU {plain(', '.join(map(str, gpus)), 200)}")
-    return ", ".join(words)
+        parts.append(f"GPU {plain(', '.join(map(str, gpus)), 200)}")
+    return ", ".join(parts)
 
 
-def troubles(spark: JsonDict) -> list[str]:
-    """What went wrong, a line each: the first of every kind."""
-    return [trouble(one) for one in spark.get("troubles") or [] if isinstance(one, dict)]
+def describe_problems(spark: JsonDict) -> list[str]:
+    """Return one line for the first problem of each kind."""
+    return [describe_problem(data) for data in spark.get("troubles") or [] if isinstance(data, dict)]
 
 
-def trouble(one: JsonDict) -> str:
-    """``executor 0 on 10.0.0.5 was lost: Command exited with code 137``."""
-    host = f" on {one['host']}" if one.get("host") else ""
-    name = f" ({one['name']})" if one.get("name") else ""
-    words = {
-        "executor": f"executor {one.get('executor')}{host} was lost",
-        "task": f"a task of stage {one.get('stage')}{host} failed",
-        "stage": f"stage {one.get('stage')}{name} failed",
-        "job": f"job {one.get('job')} failed",
-    }.get(str(one.get("what")), "unknown failure")
-    return plain(words + (f": {one['reason']}" if one.get("reason") else ""), _SHOWN)
+def describe_problem(data: JsonDict) -> str:
+    """Return a line such as ``executor 0 on 10.0.0.5 was lost: Command exited with code 137``."""
+    host = f" on {data['host']}" if data.get("host") else ""
+    name = f" ({data['name']})" if data.get("name") else ""
+    text = {
+        "executor": f"executor {data.get('executor')}{host} was lost",
+        "task": f"a task of stage {data.get('stage')}{host} failed",
+        "stage": f"stage {data.get('stage')}{name} failed",
+        "job": f"job {data.get('job')} failed",
+    }.get(str(data.get("what")), "unknown failure")
+    return plain(text + (f": {data['reason']}" if data.get("reason") else ""), _MAX_LENGTH)
 
 
-def words(spark: JsonDict | None, final: bool) -> dict[str, str]:
-    """For a table, and for the page of a run. Nobody serves Spark's own page when the run is over."""
+def spark_fields(spark: JsonDict | None, final: bool) -> dict[str, str]:
+    """Return fields for tables and the run page. The Spark UI is available only during the run."""
     if not spark or not spark.get("app"):
         return {}
-    found = {"spark": summary(spark), "spark_ui": None if final else link(spark, "ui")}
-    found["spark_history"] = link(spark, "history")
-    return {name: text for name, text in found.items() if text}
+    fields = {"spark": summary(spark), "spark_ui": None if final else link(spark, "ui")}
+    fields["spark_history"] = link(spark, "history")
+    return {name: text for name, text in fields.items() if text}
 
 
 def link(spark: JsonDict, name: str) -> str | None:
-    told = spark.get(name)
-    return plain(told, _SHOWN) if isinstance(told, str) and told.startswith(("http://", "https://")) else None
+    url = spark.get(name)
+    return plain(url, _MAX_LENGTH) if isinstance(url, str) and url.startswith(("http://", "https://")) else None
 
 
 def tunnel(run: Run) -> str | None:
-    """What brings the page here, where it listens on another machine for that machine alone."""
+    """Return the SSH command that forwards a Spark UI listening only on its own machine."""
     address, compute = link(run.spark or {}, "ui"), run.spec.compute
     if address is None or compute.address is None or not address.startswith(_LOOPBACK):
         return None
     port = address[len(_LOOPBACK) :].strip("/")
     if not port.isdigit():
         return None
-    words = ["ssh", "-L", f"{port}:127.0.0.1:{port}"]
-    words += [
+    command = ["ssh", "-L", f"{port}:127.0.0.1:{port}"]
+    command += [
         *(["-p", str(compute.port)] if compute.port else []),
         *(["-J", compute.jump_host] if compute.jump_host else []),
     ]
-    words.append(f"{compute.username}@{compute.address}" if compute.username else compute.address)
-    return plain(shlex.join(words), _SHOWN)
+    command.append(f"{compute.username}@{compute.address}" if compute.username else compute.address)
+    return plain(shlex.join(command), _MAX_LENGTH)
 
 
 def _counts(spark: JsonDict, name: str) -> dict[str, Any]:
-    told = spark.get(name)
-    return told if isinstance(told, dict) else {}
+    counts = spark.get(name)
+    return counts if isinstance(counts, dict) else {}

@@ -1,4 +1,4 @@
-"""The runs of a sweep side by side: by which metric they are judged, and which one is the best."""
+"""Compare the runs of a sweep: choose the metric that ranks them, and find the best run."""
 
 from __future__ import annotations
 
@@ -6,44 +6,49 @@ import math
 import re
 from collections.abc import Sequence
 
+from ..metric_goal import MAX, MIN, find_goal, goal_from_name
 from ..model import JsonDict, Run, Status
-from ..sweep import MORE_IS_BETTER, goal_of
 
 _HELD_OUT = re.compile(r"(^|[^a-z])(val|valid|validation|test|eval|dev)([^a-z]|$)")
 
 
-def judged_by(sweep: JsonDict, children: Sequence[Run]) -> tuple[str | None, str]:
-    """The metric that tells the best child, and whether more of it is better: as asked for, else the likeliest."""
-    asked = sweep.get("metric")
-    if asked:
-        return asked, sweep.get("goal") or goal_of(asked)
+def ranking_metric(sweep: JsonDict, children: Sequence[Run]) -> tuple[str | None, str | None]:
+    """Return the metric that ranks the children, the requested or the most likely one, and its goal if known."""
+    metric = sweep.get("metric")
+    if metric:
+        return metric, sweep.get("goal") or find_goal(metric, children)
     done = [run for run in children if run.status is Status.COMPLETED]
     common = [name for name in done[0].metrics if all(number(run, name) is not None for run in done)] if done else []
-    ranked = sorted(common, key=lambda name: (-_likely(name), name))
-    if not ranked or (len(ranked) > 1 and not _likely(ranked[0])):
-        return None, "max"
-    return ranked[0], goal_of(ranked[0])
+    ranked = sorted(common, key=lambda name: (-_likelihood(name), name))
+    if not ranked or (len(ranked) > 1 and not _likelihood(ranked[0])):
+        return None, None
+    return ranked[0], find_goal(ranked[0], children)
 
 
-def _likely(name: str) -> int:
-    """How likely it is that this metric is what a sweep is for."""
-    low = name.lower()
-    quality = 2 if MORE_IS_BETTER.search(low) else 1 if goal_of(low) == "min" else 0
-    return quality + (3 if quality and _HELD_OUT.search(low) else 0)
+def _likelihood(name: str) -> int:
+    """Return a score for how likely it is that a sweep optimizes this metric."""
+    quality = {MAX: 2, MIN: 1}.get(goal_from_name(name) or "", 0)
+    return quality + (3 if quality and _HELD_OUT.search(name.lower()) else 0)
 
 
-def best(children: Sequence[Run], metric: str | None, goal: str) -> Run | None:
+def best(children: Sequence[Run], metric: str | None, goal: str | None) -> Run | None:
+    """Return the best completed run, or None if none has the metric or the goal is unknown."""
+    if goal is None:
+        return None
     done = [run for run in children if metric and run.status is Status.COMPLETED and number(run, metric) is not None]
     return min(done, key=lambda run: rank(run, metric, goal)) if done else None
 
 
-def rank(run: Run, metric: str | None, goal: str) -> float:
-    """Less is better; the end of the list is for those that have no such number, or did not get through."""
+def rank(run: Run, metric: str | None, goal: str | None) -> float:
+    """Return a sort key. Lower is better; runs that failed or lack the metric come last.
+
+    Without a goal, the key only separates them from the others.
+    """
     value = number(run, metric) if metric and run.status is Status.COMPLETED else None
-    return math.inf if value is None else -value if goal == "max" else value
+    return math.inf if value is None else {MAX: -value, MIN: value}.get(goal or "", 0.0)
 
 
 def number(run: Run, name: str) -> float | None:
     value = run.metrics.get(name)
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
-    return float(value) if known else None  # type: ignore[arg-type]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
+    return float(value) if is_number else None  # type: ignore[arg-type]

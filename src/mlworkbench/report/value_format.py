@@ -1,4 +1,4 @@
-"""Values of metrics and parameters in few words, and as queries can take them."""
+"""Format metric and parameter values, and convert them for queries."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import json
 import math
 from typing import Any
 
-from .plain import plain
+from ..sanitize import plain
 
 
-def shown(value: Any, limit: int = 60) -> str:
-    """A metric or a parameter in few words."""
+def format_value(value: Any, limit: int = 60) -> str:
+    """Return a metric or parameter value as a short string."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:.6g}" if math.isfinite(value) else _odd(value)
+        return f"{value:.6g}" if math.isfinite(value) else _format_special(value)
     if is_long(value):
         return f"{plain(str(value['long']), 20)} of {plain(str(value['size']), 20)}"
     return plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
 
 
-def _odd(value: float) -> str:
+def _format_special(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def is_long(value: object) -> bool:
-    """Whether the index has only the size of it; the whole is in the run's series."""
+    """Return whether the index has only the size of the value; the run's series has the value itself."""
     return isinstance(value, dict) and set(value) == {"long", "size"}
 
 
 def finite(value: Any) -> Any:
-    """NaN and infinities are no numbers to a query: one diverged run must not break it for all."""
+    """Replace NaN and infinities with None: one diverged run must not break queries over all runs."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):
-        return [finite(one) for one in value]
-    return {name: finite(one) for name, one in value.items()} if isinstance(value, dict) else value
+        return [finite(item) for item in value]
+    return {name: finite(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -1,1 +1,1 @@
-"""What is done with a run's files: fetch its outputs, keep some as an asset, bring its code back, bundle, clean up."""
+"""Run files: download outputs, promote assets, restore code, bundle diagnostics, and clean up."""

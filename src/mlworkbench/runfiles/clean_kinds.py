@@ -1,11 +1,11 @@
-"""What ``mlw experiment clean`` finds on this machine: the kinds, one thing that can go, and why others stay."""
+"""Kinds of local files that ``mlw experiment clean`` finds, and the reasons for keeping some of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 UNUSED = " unused for 30 days"
-SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS = (
+WARM_COPIES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS = (
     "warm working copies",
     "code that no run needs",
     "old supervisor programs",
@@ -14,7 +14,7 @@ SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS = (
     "caches",
     "environments" + UNUSED,
 )
-KINDS = (SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS)
+KINDS = (WARM_COPIES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS)
 _RECENT = "to remove them, run: mlw experiment clean --yes --recent"
 _WHY = {
     CODE: f"stored within the last hour, may be needed by a pending submission; {_RECENT}",
@@ -26,7 +26,7 @@ _WHY = {
 
 @dataclass(frozen=True)
 class Kept:
-    """Things of one kind that stay."""
+    """Items of one kind that are kept."""
 
     kind: str
     things: int
@@ -38,10 +38,10 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Find:
-    """One thing that can go."""
+class Removable:
+    """An item that can be removed."""
 
     kind: str
-    folder: str  # below our folder
+    folder: str  # relative to the data folder
     name: str
-    size: int  # on the disk
+    size: int  # bytes on disk

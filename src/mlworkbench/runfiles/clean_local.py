@@ -1,9 +1,10 @@
-"""What can go from our folder on this machine: found first, with its bytes; removed only when asked for.
+"""Find and remove files in the local data folder that are no longer needed.
 
-Only below our folder, only under names that we give, and by handles, so that no link is followed. Recorded runs,
-assets and shared folders are never touched. A submit may be under way: code goes only while none relies on the
-store, what is young stays, and a list of files that a new run has come to need is put back before any of them goes.
-Environments go when no run has used them for a month: to build one again may take long. What stays has a reason.
+The cleaner accesses only known names below the data folder, uses file handles, and follows no
+links. It never touches recorded runs, assets, or shared folders. A submission may be in progress,
+so code is removed only while no process uses the content store, and recent files are kept. A
+manifest that a new run needs is restored before any of its files are removed. Environments are
+removed after a month without use, because rebuilding them may take a long time.
 """
 
 from __future__ import annotations
@@ -15,34 +16,34 @@ import time
 from collections.abc import Callable, Iterator
 
 from ..errors import HistoryError
-from ..history.query import Query
+from ..history.run_query import Query
 from ..history.store import History
-from ..remote.environments import retire, stock
-from ..remote.shared.disk_tally import Tally
-from ..remote.shared.files import read_json
+from ..remote.environments import environment_store, garbage_collection
+from ..remote.shared.atomic_files import read_json
+from ..remote.shared.disk_totals import DiskUsage
+from ..remote.shared.folder_tree import READ
 from ..remote.shared.layout import Root
 from ..remote.shared.store_lock import removing_from_store
-from ..remote.shared.tree import READ
-from ..remote.shared.untrusted import parse_json
-from .beneath import Beneath, remove_at
-from .clean_kinds import CACHES, CODE, ENVIRONMENTS, INDEXES, KINDS, LEFTOVERS, PROGRAMS, SPARES, Find, Kept
+from ..remote.shared.untrusted_json import parse_json
+from .clean_kinds import CACHES, CODE, ENVIRONMENTS, INDEXES, KINDS, LEFTOVERS, PROGRAMS, WARM_COPIES, Kept, Removable
+from .safe_paths import SafeFolders, remove_at
 
-YOUNG = 3600.0
-_STALE = 24 * 3600.0  # a part of the store may be hashed for hours without a change of its times
-ASIDE = ".clean-"
+RECENT_SECONDS = 3600.0
+_STALE_SECONDS = 24 * 3600.0  # long, because hashing a large file may take hours without changing its timestamps
+ASIDE_PREFIX = ".clean-"
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PROGRAM = re.compile(r"[0-9a-f]{16}")
-_LIST = re.compile(r"[0-9a-f]{64}\.json")
+_MANIFEST = re.compile(r"[0-9a-f]{64}\.json")
 _HEX = re.compile(r"[0-9a-f]+")
 _INDEX = re.compile(r"history\.db\.damaged-[0-9-]+(-wal|-shm)?")
 _CACHE = re.compile(r"interpreters\.json|digests-[0-9a-f-]{36}\.json")
-# What a killed command leaves, by the folder it is left in.
-_WRITING = r"\.[0-9]+-[0-9a-f]{12}"
-_LEFT = {
+# Names of files that killed commands leave behind, by folder.
+_TEMP_SUFFIX = r"\.[0-9]+-[0-9a-f]{12}"
+_LEFTOVER_NAMES = {
     "blobs": re.compile(r"part-[0-9]+-[0-9a-f]{16}"),
-    "snapshots": re.compile(rf"[0-9a-f]{{64}}\.json{_WRITING}|\.clean-[0-9a-f]{{64}}\.json"),
-    "cache": re.compile(rf"({_CACHE.pattern}){_WRITING}"),
+    "snapshots": re.compile(rf"[0-9a-f]{{64}}\.json{_TEMP_SUFFIX}|\.clean-[0-9a-f]{{64}}\.json"),
+    "cache": re.compile(rf"({_CACHE.pattern}){_TEMP_SUFFIX}"),
     "lib": re.compile(r"\.(part|clean)-[0-9a-f]{16}"),
     "spares": re.compile(r"\.([0-9a-f-]{36}-[0-9]+-[0-9a-f]{12}|clean-[0-9a-f]{16})"),
     "asset": re.compile(r"\.part-[0-9a-f]{16}"),
@@ -50,34 +51,34 @@ _LEFT = {
 }
 
 
-class Cleaner:
-    """Finds what can go, and removes it."""
+class LocalCleaner:
+    """Cleaner for local files that are no longer needed."""
 
     def __init__(self, history: History, now: Callable[[], float] = time.time, *, recent: bool = False) -> None:
         self.notes: list[str] = []
-        self._young, self._stale = (0.0, 0.0) if recent else (YOUNG, _STALE)
-        self._stay: dict[tuple[str, str], int] = {}  # (kind, path) of what is too young → bytes
+        self._recent_seconds, self._stale_seconds = (0.0, 0.0) if recent else (RECENT_SECONDS, _STALE_SECONDS)
+        self._kept: dict[tuple[str, str], int] = {}  # (kind, path) → bytes, for recent items
         self._history = history
         self._root: Root = history.paths.root
         self._now = now
-        # A link to our folder is the user's own; below it none is followed.
+        # The data folder itself may be a link; links below it are not followed.
         self._home = os.path.realpath(history.paths.home)
 
-    def find(self) -> list[Find]:
-        """All that can go now, by kind."""
-        with Beneath(self._home) as folders:
+    def find(self) -> list[Removable]:
+        """Return all items that can be removed now, by kind."""
+        with SafeFolders(self._home) as folders:
             return self._find(folders)
 
     def kept(self) -> list[Kept]:
-        """What ``find`` has found and left, by kind."""
-        sums = {kind: [size for (of, _), size in self._stay.items() if of == kind] for kind in KINDS}
+        """Return the items that ``find`` kept, by kind."""
+        sums = {kind: [size for (item_kind, _), size in self._kept.items() if item_kind == kind] for kind in KINDS}
         return [Kept(kind, len(sizes), sum(sizes)) for kind, sizes in sums.items() if sizes]
 
-    def _find(self, folders: Beneath) -> list[Find]:
-        self._stay = {}
+    def _find(self, folders: SafeFolders) -> list[Removable]:
+        self._kept = {}
         runs, needed = self._runs(folders)
-        found = [
-            *self._matching(folders, SPARES, "spares", _UUID, 0.0, whole=True),
+        result = [
+            *self._matching(folders, WARM_COPIES, "spares", _UUID, 0.0, complete_only=True),
             *self._code(folders, needed),
             *self._programs(folders),
             *self._leftovers(folders, runs),
@@ -85,33 +86,37 @@ class Cleaner:
             *self._matching(folders, CACHES, "cache", _CACHE, 0.0),
             *self._environments(folders),
         ]
-        return found
+        return result
 
-    def remove(self, found: list[Find]) -> list[Find]:
-        """Remove these, and tell which of them went; what has come into use meanwhile stays."""
-        gone: list[Find] = []
-        with Beneath(self._home) as folders:
-            with removing_from_store(self._root) as alone:
-                if alone:
-                    self._put_back(folders, self._runs(folders)[1])  # what a killed clean had set aside
-                    gone += self._remove_code(folders, [one for one in found if one.kind == CODE])
-                elif any(one.kind == CODE for one in found):
+    def remove(self, items: list[Removable]) -> list[Removable]:
+        """Remove items and return those that were removed. Items that are now in use are kept."""
+        removed: list[Removable] = []
+        with SafeFolders(self._home) as folders:
+            with removing_from_store(self._root) as is_exclusive:
+                if is_exclusive:
+                    # Restore needed manifests that a killed cleaner had set aside.
+                    self._restore_needed(folders, self._runs(folders)[1])
+                    removed += self._remove_code(folders, [item for item in items if item.kind == CODE])
+                elif any(item.kind == CODE for item in items):
                     self.notes.append("a submission is storing files, so no stored code was removed")
-            for one in found:
-                if one.kind != CODE and self._remove_one(folders, one):
-                    gone.append(one)
-        return gone
+            for item in items:
+                if item.kind != CODE and self._remove_one(folders, item):
+                    removed.append(item)
+        return removed
 
     # -- what is in use ----------------------------------------------------------------------------
 
-    def _runs(self, folders: Beneath) -> tuple[dict[str, bool], set[str]]:
-        """(id → whether it has ended, digests of the code they need): of the index and of the folders."""
+    def _runs(self, folders: SafeFolders) -> tuple[dict[str, bool], set[str]]:
+        """Return whether each run has ended, by run ID, and the digests of needed code.
+
+        Read the index and the run folders.
+        """
         ended = {}
         needed = set()
         for run in self._history.search(Query(hidden=True, inside=False)):
             ended[run.id] = run.status.final
             needed.add(run.spec.snapshot)
-        for name in _names(folders, "runs"):
+        for name in _list_names(folders, "runs"):
             if name not in ended or not ended[name]:
                 spec = read_json(self._root.run(name).spec)
                 if spec and isinstance(spec.get("snapshot"), str):
@@ -120,67 +125,70 @@ class Cleaner:
 
     def _programs_in_use(self, names: list[str]) -> set[str]:
         unfinished = self._history.unfinished()
-        places = " ".join(run.spec.environment.get("PYTHONPATH", "") for run in unfinished)
+        paths = " ".join(run.spec.environment.get("PYTHONPATH", "") for run in unfinished)
         commands = _command_lines()
         if commands is None:
-            return set(names) if unfinished else set()  # nobody to ask which of them supervises
-        return {name for name in names if name in places or any(name.encode() in one for one in commands)}
+            return set(names) if unfinished else set()  # it is unknown which programs supervise runs
+        return {name for name in names if name in paths or any(name.encode() in command for command in commands)}
 
     # -- finding -----------------------------------------------------------------------------------
 
     def _matching(
         self,
-        folders: Beneath,
+        folders: SafeFolders,
         kind: str,
         folder: str,
         pattern: re.Pattern[str],
         age: float,
-        whole: bool = False,
-    ) -> Iterator[Find]:
-        for name in _names(folders, folder):
+        complete_only: bool = False,
+    ) -> Iterator[Removable]:
+        for name in _list_names(folders, folder):
             if pattern.fullmatch(name):
-                one = self._measure(folders, kind, folder, name, age)
-                if one is not None and (not whole or _is_spare(folders, folder, name)):
-                    yield one
+                item = self._measure(folders, kind, folder, name, age)
+                if item is not None and (not complete_only or _is_warm_copy(folders, folder, name)):
+                    yield item
 
-    def _measure(self, folders: Beneath, kind: str, folder: str, name: str, age: float) -> Find | None:
-        """None for what is younger than ``age``, and for links: those are not ours."""
+    def _measure(self, folders: SafeFolders, kind: str, folder: str, name: str, age: float) -> Removable | None:
+        """Return the item with its size; None if it is a link or more recent than ``age``."""
         path = f"{folder}/{name}" if folder else name
-        found = folders.look(path)
-        if found is None or stat.S_ISLNK(found.st_mode):
+        status = folders.lstat(path)
+        if status is None or stat.S_ISLNK(status.st_mode):
             return None
-        size = _tree_size(folders, path) if stat.S_ISDIR(found.st_mode) else found.st_blocks * 512
-        if self._now() - max(found.st_mtime, found.st_ctime) < age:
-            self._stay[kind, path] = size
+        size = _tree_size(folders, path) if stat.S_ISDIR(status.st_mode) else status.st_blocks * 512
+        if self._now() - max(status.st_mtime, status.st_ctime) < age:
+            self._kept[kind, path] = size
             return None
-        return Find(kind, folder, name, size)
+        return Removable(kind, folder, name, size)
 
-    def _code(self, folders: Beneath, needed: set[str]) -> Iterator[Find]:
+    def _code(self, folders: SafeFolders, needed: set[str]) -> Iterator[Removable]:
         keep, young = [], []
-        for name in _names(folders, "snapshots"):
-            if _LIST.fullmatch(name):
+        for name in _list_names(folders, "snapshots"):
+            if _MANIFEST.fullmatch(name):
                 if name.removesuffix(".json") in needed:
                     keep.append(name)
-                elif (one := self._measure(folders, CODE, "snapshots", name, self._young)) is not None:
-                    yield one
+                elif (item := self._measure(folders, CODE, "snapshots", name, self._recent_seconds)) is not None:
+                    yield item
                 else:
                     young.append(name)
         used, recent = self._blobs_of(folders, keep), self._blobs_of(folders, young)
         if used is None or recent is None:
             return
-        for start in _names(folders, "blobs"):
-            if len(start) == 2 and _HEX.fullmatch(start):
-                for name in _names(folders, f"blobs/{start}"):
-                    if len(name) == 62 and _HEX.fullmatch(name) and start + name not in used:
-                        age = float("inf") if start + name in recent else self._young
-                        one = self._measure(folders, CODE, f"blobs/{start}", name, age)
-                        if one is not None:
-                            yield one
+        for prefix in _list_names(folders, "blobs"):
+            if len(prefix) == 2 and _HEX.fullmatch(prefix):
+                for name in _list_names(folders, f"blobs/{prefix}"):
+                    if len(name) == 62 and _HEX.fullmatch(name) and prefix + name not in used:
+                        age = float("inf") if prefix + name in recent else self._recent_seconds
+                        item = self._measure(folders, CODE, f"blobs/{prefix}", name, age)
+                        if item is not None:
+                            yield item
 
-    def _blobs_of(self, folders: Beneath, lists: list[str]) -> set[str] | None:
-        """Digests of all files of these snapshots; None if one list cannot be read: then no file may go."""
+    def _blobs_of(self, folders: SafeFolders, manifests: list[str]) -> set[str] | None:
+        """Return the digests of all files in these snapshots.
+
+        Return None if a snapshot is unreadable; in that case, no file is removed.
+        """
         used: set[str] = set()
-        for name in lists:
+        for name in manifests:
             try:
                 with open(os.open(name, READ, dir_fd=folders.open("snapshots")), "rb") as file:
                     used.update(entry[1] for entry in parse_json(file.read())["files"])
@@ -189,155 +197,167 @@ class Cleaner:
                 return None
         return used
 
-    def _programs(self, folders: Beneath) -> Iterator[Find]:
-        names = [name for name in _names(folders, "lib") if _PROGRAM.fullmatch(name)]
-        times = {name: found.st_mtime for name in names if (found := folders.look(f"lib/{name}")) is not None}
+    def _programs(self, folders: SafeFolders) -> Iterator[Removable]:
+        names = [name for name in _list_names(folders, "lib") if _PROGRAM.fullmatch(name)]
+        times = {name: status.st_mtime for name in names if (status := folders.lstat(f"lib/{name}")) is not None}
         newest = max(times, key=lambda name: times[name], default="")
         used = self._programs_in_use(names)
         for name in names:
-            if name != newest and name not in used and folders.look(f"lib/{name}/remote/__main__.py"):
-                one = self._measure(folders, PROGRAMS, "lib", name, self._young)
-                if one is not None:
-                    yield one
+            if name != newest and name not in used and folders.lstat(f"lib/{name}/remote/__main__.py"):
+                item = self._measure(folders, PROGRAMS, "lib", name, self._recent_seconds)
+                if item is not None:
+                    yield item
 
-    def _leftovers(self, folders: Beneath, runs: dict[str, bool]) -> Iterator[Find]:
+    def _leftovers(self, folders: SafeFolders, runs: dict[str, bool]) -> Iterator[Removable]:
         for folder in ("blobs", "snapshots"):
-            yield from self._unfinished(folders, folder)
+            yield from self._store_leftovers(folders, folder)
         for folder in ("cache", "lib", "spares"):
-            yield from self._matching(folders, LEFTOVERS, folder, _LEFT[folder], self._stale)
-        for project in _names(folders, "assets"):
-            for name in _names(folders, f"assets/{project}"):
-                yield from self._matching(folders, LEFTOVERS, f"assets/{project}/{name}", _LEFT["asset"], self._stale)
+            yield from self._matching(folders, LEFTOVERS, folder, _LEFTOVER_NAMES[folder], self._stale_seconds)
+        for project in _list_names(folders, "assets"):
+            for name in _list_names(folders, f"assets/{project}"):
+                yield from self._matching(
+                    folders, LEFTOVERS, f"assets/{project}/{name}", _LEFTOVER_NAMES["asset"], self._stale_seconds
+                )
         for run, ended in runs.items():
             if ended:
-                yield from self._matching(folders, LEFTOVERS, f"runs/{run}", _LEFT["run"], self._young)
+                yield from self._matching(
+                    folders, LEFTOVERS, f"runs/{run}", _LEFTOVER_NAMES["run"], self._recent_seconds
+                )
 
-    def _unfinished(self, folders: Beneath, folder: str) -> Iterator[Find]:
-        """What killed submits left of files on their way into the store: at once, unless somebody stores files now."""
-        with removing_from_store(self._root) as alone:
-            names = [name for name in _names(folders, folder) if _LEFT[folder].fullmatch(name)]
+    def _store_leftovers(self, folders: SafeFolders, folder: str) -> Iterator[Removable]:
+        """Yield temporary files of killed submissions; only old ones if a process is storing files."""
+        with removing_from_store(self._root) as is_exclusive:
+            names = [name for name in _list_names(folders, folder) if _LEFTOVER_NAMES[folder].fullmatch(name)]
         for name in names:
-            one = self._measure(folders, LEFTOVERS, folder, name, 0.0 if alone else self._stale)
-            if one is not None:
-                yield one
+            item = self._measure(folders, LEFTOVERS, folder, name, 0.0 if is_exclusive else self._stale_seconds)
+            if item is not None:
+                yield item
 
-    def _environments(self, folders: Beneath) -> Iterator[Find]:
-        """Also what broken builds left. Files that another environment or a cache shares free nothing."""
-        found = folders.look("envs")
-        if found is None or not stat.S_ISDIR(found.st_mode):
-            return  # there is none, or a link: where that leads is not ours
-        tally = Tally()
-        building = stock.in_building(self._root)
-        for path in stock.broken(self._root):
+    def _environments(self, folders: SafeFolders) -> Iterator[Removable]:
+        """Yield unused environments and broken builds. Files with links elsewhere do not count as freed space."""
+        status = folders.lstat("envs")
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            return  # missing, or a link to a foreign folder
+        totals = DiskUsage()
+        building = environment_store.list_building(self._root)
+        for path in environment_store.removable_leftovers(self._root):
             name = os.path.basename(path)
             if name[:64] not in building:
-                yield Find(LEFTOVERS, "envs", name, tally.add(path)[1])
-        idle = stock.idle(self._root, retire.IDLE, self._now())
-        for digest in stock.notes(self._root):
+                yield Removable(LEFTOVERS, "envs", name, totals.add(path)[1])
+        idle = environment_store.list_idle(self._root, garbage_collection.IDLE_SECONDS, self._now())
+        for digest in environment_store.list_records(self._root):
             path = self._root.environment(digest)
             try:
                 if digest in idle:
-                    idle_path = retire.take_away(self._root, digest, dry=True)
-                    yield Find(ENVIRONMENTS, "envs", digest, tally.add(idle_path)[1])
+                    idle_path = garbage_collection.set_environment_aside(self._root, digest, dry_run=True)
+                    yield Removable(ENVIRONMENTS, "envs", digest, totals.add(idle_path)[1])
                     continue
-            except (stock.InUse, OSError):
-                pass  # a run has come that needs it
-            self._stay[ENVIRONMENTS, path] = tally.add(path)[0]
+            except (environment_store.InUse, OSError):
+                pass  # a run now needs it
+            self._kept[ENVIRONMENTS, path] = totals.add(path)[0]
 
     # -- removing ----------------------------------------------------------------------------------
 
-    def _remove_code(self, folders: Beneath, found: list[Find]) -> list[Find]:
-        """Lists first, set aside: a run recorded since they were found gets its own back; then files.
+    def _remove_code(self, folders: SafeFolders, items: list[Removable]) -> list[Removable]:
+        """Set manifests aside, restore those that new runs need, and then remove files.
 
-        Looked at again: a submit may have taken the same code meanwhile, which makes it young.
+        Each item is checked again: a submission may have stored the same code and thus made it recent.
         """
-        gone: list[Find] = []
-        aside: list[Find] = []
-        lists = [one for one in found if one.folder == "snapshots"]
-        blobs = [one for one in found if one.folder != "snapshots"]
-        for one in lists:
-            fresh = self._measure(folders, CODE, one.folder, one.name, self._young)
-            if fresh and self._rename(folders, one, ASIDE + one.name):
-                aside.append(one)
-        back = self._put_back(folders, self._runs(folders)[1])
-        gone += [one for one in aside if one.name not in back]
-        used = self._blobs_of(folders, [name for name in _names(folders, "snapshots") if _LIST.fullmatch(name)])
-        for one in blobs if used is not None else ():
-            fresh = self._measure(folders, CODE, one.folder, one.name, self._young)
-            if fresh and one.folder[-2:] + one.name not in (used or ()) and self._remove_one(folders, one):
-                gone.append(one)
-        for one in gone:
-            if one.folder == "snapshots":
-                remove_at(folders.open("snapshots"), ASIDE + one.name)
-        return gone
+        removed: list[Removable] = []
+        aside: list[Removable] = []
+        manifests = [item for item in items if item.folder == "snapshots"]
+        blobs = [item for item in items if item.folder != "snapshots"]
+        for item in manifests:
+            current = self._measure(folders, CODE, item.folder, item.name, self._recent_seconds)
+            if current and self._rename(folders, item, ASIDE_PREFIX + item.name):
+                aside.append(item)
+        restored = self._restore_needed(folders, self._runs(folders)[1])
+        removed += [item for item in aside if item.name not in restored]
+        used = self._blobs_of(
+            folders, [name for name in _list_names(folders, "snapshots") if _MANIFEST.fullmatch(name)]
+        )
+        for item in blobs if used is not None else ():
+            current = self._measure(folders, CODE, item.folder, item.name, self._recent_seconds)
+            if current and item.folder[-2:] + item.name not in (used or ()) and self._remove_one(folders, item):
+                removed.append(item)
+        for item in removed:
+            if item.folder == "snapshots":
+                remove_at(folders.open("snapshots"), ASIDE_PREFIX + item.name)
+        return removed
 
-    def _put_back(self, folders: Beneath, needed: set[str]) -> set[str]:
-        """Lists that were set aside and are needed after all, under their names again."""
-        back = set()
-        for name in _names(folders, "snapshots"):
-            own = name.removeprefix(ASIDE)
-            if own != name and own.removesuffix(".json") in needed and folders.look(f"snapshots/{own}") is None:
+    def _restore_needed(self, folders: SafeFolders, needed: set[str]) -> set[str]:
+        """Restore manifests that were set aside but are needed."""
+        restored = set()
+        for name in _list_names(folders, "snapshots"):
+            original = name.removeprefix(ASIDE_PREFIX)
+            if (
+                original != name
+                and original.removesuffix(".json") in needed
+                and folders.lstat(f"snapshots/{original}") is None
+            ):
                 handle = folders.open("snapshots")
-                os.rename(name, own, src_dir_fd=handle, dst_dir_fd=handle)
-                back.add(own)
-        return back
+                os.rename(name, original, src_dir_fd=handle, dst_dir_fd=handle)
+                restored.add(original)
+        return restored
 
-    def _remove_environment(self, one: Find) -> bool:
-        place = os.path.join(self._root.envs, one.name)
+    def _remove_environment(self, item: Removable) -> bool:
+        path = os.path.join(self._root.envs, item.name)
         try:
-            retire.end(self._root, place, retire.IDLE if one.kind == ENVIRONMENTS else 0.0, self._now())
-        except stock.InUse:
-            return False  # a run has come that needs it
+            garbage_collection.remove_path(
+                self._root, path, garbage_collection.IDLE_SECONDS if item.kind == ENVIRONMENTS else 0.0, self._now()
+            )
+        except environment_store.InUse:
+            return False  # a run now needs it
         except OSError as error:
-            self.notes.append(f"cannot remove {one.folder}/{one.name}: {error.strerror}")
+            self.notes.append(f"cannot remove {item.folder}/{item.name}: {error.strerror}")
             return False
         return True
 
-    def _remove_one(self, folders: Beneath, one: Find) -> bool:
-        if one.folder == "envs":
-            return self._remove_environment(one)
-        name = one.name
-        if one.kind in (SPARES, PROGRAMS):
-            # Under a name that no run asks for: one that takes the spare now gets all of it, or none.
-            name = ASIDE + os.urandom(8).hex()
-            if not self._rename(folders, one, name):
+    def _remove_one(self, folders: SafeFolders, item: Removable) -> bool:
+        if item.folder == "envs":
+            return self._remove_environment(item)
+        name = item.name
+        if item.kind in (WARM_COPIES, PROGRAMS):
+            # Rename it first, so that a run starting now gets either the complete warm copy or none.
+            name = ASIDE_PREFIX + os.urandom(8).hex()
+            if not self._rename(folders, item, name):
                 return False
         try:
-            remove_at(folders.open(one.folder), name)
+            remove_at(folders.open(item.folder), name)
         except OSError as error:
-            self.notes.append(f"cannot remove {one.folder}/{one.name}: {error.strerror}")
+            self.notes.append(f"cannot remove {item.folder}/{item.name}: {error.strerror}")
             return False
         return True
 
-    def _rename(self, folders: Beneath, one: Find, name: str) -> bool:
+    def _rename(self, folders: SafeFolders, item: Removable, name: str) -> bool:
         try:
-            handle = folders.open(one.folder)
-            os.rename(one.name, name, src_dir_fd=handle, dst_dir_fd=handle)
+            handle = folders.open(item.folder)
+            os.rename(item.name, name, src_dir_fd=handle, dst_dir_fd=handle)
         except OSError:
-            return False  # somebody took it, or it was removed
+            return False  # taken or removed by another process
         return True
 
 
-def check_ours(home: str, index: str) -> None:
-    """Our mark: a folder without an index is not ours to clean."""
+def require_data_folder(home: str, index: str) -> None:
+    """Raise ``HistoryError`` if the folder has no index and is therefore not an mlw data folder."""
     if not os.path.isfile(index) or os.path.islink(index):
         raise HistoryError(f"{home} contains no run history of mlw", "check MLW_HOME")
 
 
-def _names(folders: Beneath, folder: str) -> list[str]:
-    """Names in a folder; none if it is a link, or not there."""
+def _list_names(folders: SafeFolders, folder: str) -> list[str]:
+    """Return the names in a folder; empty if the folder is missing or a link."""
     try:
         return sorted(os.listdir(folders.open(folder)))
     except OSError:
         return []
 
 
-def _is_spare(folders: Beneath, folder: str, name: str) -> bool:
-    return folders.look(f"{folder}/{name}/placed.json") is not None
+def _is_warm_copy(folders: SafeFolders, folder: str, name: str) -> bool:
+    return folders.lstat(f"{folder}/{name}/placed.json") is not None
 
 
-def _tree_size(folders: Beneath, path: str) -> int:
-    """What a folder takes on the disk."""
+def _tree_size(folders: SafeFolders, path: str) -> int:
+    """Return the disk usage of a folder in bytes."""
     size = 0
     pending = [path]
     while pending:
@@ -349,12 +369,12 @@ def _tree_size(folders: Beneath, path: str) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(f"{folder}/{entry.name}")
         except OSError:
-            continue  # taken meanwhile
+            continue  # another process has removed it
     return size
 
 
 def _command_lines() -> list[bytes] | None:
-    """Of all processes; None where they cannot be listed so."""
+    """Return the command lines of all processes; None if ``/proc`` is not available."""
     try:
         numbers = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -365,5 +385,5 @@ def _command_lines() -> list[bytes] | None:
             with open(f"/proc/{number}/cmdline", "rb") as file:
                 lines.append(file.read())
         except OSError:
-            continue  # ended meanwhile
+            continue  # the process has ended
     return lines

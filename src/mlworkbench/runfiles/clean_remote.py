@@ -1,7 +1,7 @@
-"""What can go from our folder on another machine: asked for first, with its bytes; removed only when asked for.
+"""Find and remove mlw files on another machine that are no longer needed.
 
-The machine itself knows what its own runs need. Of runs only those may go that have ended and whose log and outputs
-are here: another laptop may not have fetched its own yet.
+The machine itself determines what its runs need. A run is removed only if this laptop submitted it, it has
+ended, and its log and outputs are on this laptop. Other laptops may not have fetched their runs yet.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..history.query import Query
+from ..history.run_query import Query
 from ..history.store import History
 from ..hosts.host import Host
-from ..hosts.replies import LARGEST, Reply
+from ..hosts.replies import MAX_NUMBER, Reply
 from ..model import Run
 from ..remote.shared.kept_reasons import (
     GOING,
@@ -26,11 +26,11 @@ from ..remote.shared.kept_reasons import (
     USED,
     YOUNG_CODE,
 )
-from .home_state import why_not_home
+from .fetch_state import unfetched_reason
 
-_MOST_NAMES = 100
+_MAX_NAMES = 100
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
-YOUNG = 3600.0  # code that came in the last hour stays: a submit may be about to use it
+RECENT_SECONDS = 3600.0  # seconds; more recent code is kept, because a pending submission may need it
 KINDS = {
     "runs": "runs",
     "snapshots": "snapshots",
@@ -42,7 +42,7 @@ KINDS = {
 }
 
 
-# Why something stays, and how it is removed all the same. ``{t}``: the target; ``{clean}``: the command for it.
+# Why items are kept, and how to remove them anyway. ``{t}``: target name; ``{clean}``: clean command.
 WHY = {
     GOING: "still active; to stop a run, run: mlw cancel RUN",
     UNFETCHED: (
@@ -66,17 +66,17 @@ WHY = {
 
 @dataclass(frozen=True)
 class Kept:
-    """Things that stay, and why: a key of ``WHY``."""
+    """Items that are kept, with the reason as a key of ``WHY``."""
 
     why: str
     things: int
     size: int
-    names: tuple[str, ...] = ()  # of the first runs
+    names: tuple[str, ...] = ()  # the first names, if the items are runs
 
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of things there: how many, and how many of them can go."""
+    """Items of one kind on the machine, with their total and removable counts."""
 
     kind: str
     things: int
@@ -86,11 +86,12 @@ class Part:
     kept: tuple[Kept, ...] = ()
 
 
-class CleanerElsewhere:
-    """Asks, and frees. ``is_there`` tells whether a run of the history belongs to this machine.
+class RemoteCleaner:
+    """Cleaner for files on a host.
 
-    ``unfetched``: also ended runs of this laptop whose results are not all here. ``recent``: also code that a submit
-    may be about to use.
+    ``is_there`` returns whether a run in the history is on this machine. ``unfetched``: include ended
+    runs of this laptop that are not fully fetched. ``recent``: include code that a pending submission
+    may need.
     """
 
     def __init__(
@@ -103,68 +104,75 @@ class CleanerElsewhere:
         recent: bool = False,
     ) -> None:
         self._host = host
-        self._young = 0.0 if recent else YOUNG
-        self._free: list[str] = []
+        self._recent_seconds = 0.0 if recent else RECENT_SECONDS
+        self._removable: list[str] = []
         self._kept: dict[str, str] = {}
         for run in history.search(Query(hidden=True, inside=False)):
             if is_there(run):
-                why = why_not_home(run, history.paths.root.run(run.id))
-                if run.spec.origin is not None:  # another laptop's to delete
+                why = unfetched_reason(run, history.paths.root.run(run.id))
+                if run.spec.origin is not None:  # only the laptop that submitted it may delete it
                     self._kept[run.id] = OTHER
                 elif why is None or (unfetched and run.status.final):
-                    self._free.append(run.id)
+                    self._removable.append(run.id)
                 else:
                     self._kept[run.id] = why
 
     def find(self) -> list[Part]:
-        kinds = self._ask("space").mapping("kinds")
-        return [_part(kind, kinds.get(kind)) for kind in KINDS]
+        kinds = self._request("space").mapping("kinds")
+        return [_parse_part(kind, kinds.get(kind)) for kind in KINDS]
 
     def remove(self) -> tuple[list[Part], list[str]]:
-        """What went, why the rest stays, and what could not be removed."""
-        reply = self._ask("free")
-        gone, kept = reply.mapping("removed"), reply.mapping("kept")
+        """Remove files. Return what was removed, why the rest was kept, and any problems."""
+        reply = self._request("free")
+        removed, kept = reply.mapping("removed"), reply.mapping("kept")
         parts = []
         for kind in KINDS:
-            count, size = _number(gone.get(kind), "count"), _number(gone.get(kind), "bytes")
-            parts.append(Part(kind, count, size, count, size, _reasons(kept.get(kind))))
+            count, size = _parse_count(removed.get(kind), "count"), _parse_count(removed.get(kind), "bytes")
+            parts.append(Part(kind, count, size, count, size, _parse_kept(kept.get(kind))))
         return parts, reply.texts("problems")
 
-    def _ask(self, what: str) -> Reply:
+    def _request(self, verb: str) -> Reply:
         request = {
-            "do": what,
+            "do": verb,
             "keep": list(self._kept),
             "reasons": self._kept,
-            "runs": self._free,
-            "young": self._young,
+            "runs": self._removable,
+            "young": self._recent_seconds,
         }
-        who = self._host.identity
-        return Reply(who, self._host.ask(request, patience=600.0)).require_ok(f"{who} cannot report its disk usage")
+        identity = self._host.identity
+        return Reply(identity, self._host.ask(request, timeout=600.0)).require_ok(
+            f"{identity} cannot report its disk usage"
+        )
 
 
-def _part(kind: str, said: object) -> Part:
-    things, size = _number(said, "count"), _number(said, "bytes")
-    kept = _reasons(said.get("kept") if isinstance(said, dict) else None)
-    return Part(kind, things, size, _number(said, "free_count"), _number(said, "free_bytes"), kept)
+def _parse_part(kind: str, data: object) -> Part:
+    things, size = _parse_count(data, "count"), _parse_count(data, "bytes")
+    kept = _parse_kept(data.get("kept") if isinstance(data, dict) else None)
+    return Part(kind, things, size, _parse_count(data, "free_count"), _parse_count(data, "free_bytes"), kept)
 
 
-def _reasons(said: object) -> tuple[Kept, ...]:
-    """Only for reasons that we know: the words come from another machine."""
-    found = said if isinstance(said, dict) else {}
+def _parse_kept(data: object) -> tuple[Kept, ...]:
+    """Parse reasons from untrusted data and drop unknown ones."""
+    reasons = data if isinstance(data, dict) else {}
     kept = (
-        Kept(why, _number(found.get(why), "count"), _number(found.get(why), "bytes"), _names(found.get(why)))
+        Kept(
+            why,
+            _parse_count(reasons.get(why), "count"),
+            _parse_count(reasons.get(why), "bytes"),
+            _parse_names(reasons.get(why)),
+        )
         for why in WHY
     )
-    return tuple(one for one in kept if one.things)
+    return tuple(entry for entry in kept if entry.things)
 
 
-def _names(said: object) -> tuple[str, ...]:
-    names = said.get("names") if isinstance(said, dict) else None
-    found = names[:_MOST_NAMES] if isinstance(names, list) else []
-    return tuple(name for name in found if isinstance(name, str) and _NAME.fullmatch(name))
+def _parse_names(data: object) -> tuple[str, ...]:
+    names = data.get("names") if isinstance(data, dict) else None
+    limited = names[:_MAX_NAMES] if isinstance(names, list) else []
+    return tuple(name for name in limited if isinstance(name, str) and _NAME.fullmatch(name))
 
 
-def _number(said: object, name: str) -> int:
-    """Another machine's word for a number."""
-    value = said.get(name, 0) if isinstance(said, dict) else 0
-    return value if type(value) is int and 0 <= value < LARGEST else 0
+def _parse_count(data: object, name: str) -> int:
+    """Return a valid count from untrusted data, or 0."""
+    value = data.get(name, 0) if isinstance(data, dict) else 0
+    return value if type(value) is int and 0 <= value < MAX_NUMBER else 0

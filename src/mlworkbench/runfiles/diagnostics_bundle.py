@@ -1,7 +1,7 @@
-"""A zip with all that is needed to understand a run elsewhere: its code, log, events, spec and facts. No secrets.
+"""Zip file for diagnosing a run elsewhere: code, log, events, spec, and facts, without secrets.
 
-Values of secrets are masked wherever they occur, in the project's files as well. The same run gives the same
-order and times of members.
+Secret values are masked everywhere, including in project files. Bundles of the same run always have
+the same member order and timestamps.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any, Protocol
 
 from ..errors import HistoryError, SnapshotError, UsageError
 from ..model import JsonDict, Run
+from ..remote.shared.folder_tree import NEW, READ
 from ..remote.shared.layout import Root, RunFolder
-from ..remote.shared.tree import NEW, READ
 from ..version import __version__
-from .snapshots import code_of, read_blob
+from .snapshot_files import read_blob, read_code
 
-HIDDEN = "***"
+MASK = "***"
 _SECRET_WORDS = ("TOKEN", "KEY", "PASSWORD", "PASSWD", "SECRET", "CREDENTIAL")
-_SHORTEST = 6  # masked wherever it occurs; a shorter one, such as "true", would destroy the log
+_MIN_MASKED = 6  # minimum length to mask everywhere; masking a shorter value, such as "true", would garble the log
 _CHUNK = 1 << 20
 _REVIEW = "other private data in the code and the log is not masked; review the bundle before you share it"
 _OPEN = READ | getattr(os, "O_NONBLOCK", 0)
-_TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip can tell
+_MEMBER_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file supports
 
 
 class Filter(Protocol):
-    """Hides values in a stream of bytes."""
+    """Filter that masks values in a byte stream."""
 
     def feed(self, data: bytes) -> bytes: ...
 
@@ -47,7 +47,7 @@ Pieces = Callable[[], Iterator[bytes]]
 
 @dataclass(frozen=True)
 class Member:
-    """One file of the bundle: its name, its size before masking, and where its bytes come from."""
+    """A file in the bundle, with its name, size before masking, and byte source."""
 
     name: str
     size: int
@@ -56,53 +56,56 @@ class Member:
 
 
 def looks_secret(name: str) -> bool:
-    """By the end of one of its words: API_KEY and DBPASSWORD do, TOKENIZERS_PARALLELISM does not."""
+    """Return whether a name contains a word for a secret, such as KEY or PASSWORD.
+
+    API_KEY and DBPASSWORD match, but TOKENIZERS_PARALLELISM does not.
+    """
     words = re.split(r"[^A-Z0-9]+", name.upper())
     return any(word.rstrip("S").endswith(_SECRET_WORDS) or "SECRET" in word or "PASSWORD" in word for word in words)
 
 
 def secret_values(run: Run) -> list[str]:
-    """Values in the spec that are to be masked wherever they occur."""
-    return [value for value in _secrets(run) if len(value) >= _SHORTEST]
+    """Return the values in the spec that must be masked everywhere."""
+    return [value for value in _secrets(run) if len(value) >= _MIN_MASKED]
 
 
 def _secrets(run: Run) -> list[str]:
-    """Values in the spec that should not have been there: variables and options with the name of a secret."""
+    """Return the values of variables and options in the spec whose names look like secrets."""
     values = [value for name, value in run.spec.environment.items() if looks_secret(name)]
-    words = run.spec.entry.arguments
-    for index, word in enumerate(words):
-        option, equals, value = word.partition("=")
+    arguments = run.spec.entry.arguments
+    for index, argument in enumerate(arguments):
+        option, equals, value = argument.partition("=")
         if option.startswith("-") and looks_secret(option):
-            following = words[index + 1 : index + 2]
-            values += [value] if equals else [one for one in following if not one.startswith("-")]
+            following = arguments[index + 1 : index + 2]
+            values += [value] if equals else [item for item in following if not item.startswith("-")]
     return [value for value in values if value]
 
 
 def sharing_warnings(unknown: Iterable[str]) -> list[str]:
-    """What people read before they make a bundle, on the command line and in the browser.
+    """Return the warnings to show before creating a bundle.
 
-    ``unknown``: names of the run's secrets whose values are not known here, and therefore not masked.
+    ``unknown``: names of the run's secrets whose values are not available here and cannot be masked.
     """
-    shown = [
+    warnings = [
         f"the value of secret {name} is unknown here; if the script printed it, the bundle contains it"
         for name in unknown
     ]
-    return [*shown, _REVIEW]
+    return [*warnings, _REVIEW]
 
 
 def collect(root: Root, run: Run) -> list[Member]:
-    """What the bundle would hold, in the order of its names. Reads only sizes and what is made up here."""
+    """Return the bundle members, sorted by name. Only the sizes of files are read, not their content."""
     folder = root.run(run.id)
     members = [
-        _text("facts.json", _facts(run)),
-        _text("spec.json", _spec(run)),
-        *_files_of(folder),
-        *_project(root, run),
+        _json_member("facts.json", _facts(run)),
+        _json_member("spec.json", _masked_spec(run)),
+        *_run_files(folder),
+        *_project_files(root, run),
     ]
     return sorted(members, key=lambda member: member.name)
 
 
-def _text(name: str, data: object) -> Member:
+def _json_member(name: str, data: object) -> Member:
     text = json.dumps(data, indent=2, sort_keys=True).encode("ascii")
     return Member(name, len(text), lambda: iter([text]))
 
@@ -112,7 +115,7 @@ def _facts(run: Run) -> JsonDict:
     return {
         "mlw": __version__,
         "python": sys.version,
-        "system": f"{platform.system()} {platform.release()}",  # platform() would start a program
+        "system": f"{platform.system()} {platform.release()}",  # platform.platform() would start a process
         "machine": platform.machine(),
         "processors": os.cpu_count(),
         "encoding": sys.getfilesystemencoding(),
@@ -120,57 +123,57 @@ def _facts(run: Run) -> JsonDict:
     }
 
 
-def _spec(run: Run) -> JsonDict:
-    return _without(run.spec.to_json(), set(_secrets(run)))  # type: ignore[no-any-return]
+def _masked_spec(run: Run) -> JsonDict:
+    return _mask_values(run.spec.to_json(), set(_secrets(run)))  # type: ignore[no-any-return]
 
 
-def _without(data: Any, hidden: set[str]) -> Any:
-    """The same with these texts replaced, and with what follows ``=`` in an option. Also those too short to mask."""
+def _mask_values(data: Any, hidden: set[str]) -> Any:
+    """Replace values of any length in nested data, including after ``=`` in options."""
     if isinstance(data, dict):
-        return {key: _without(value, hidden) for key, value in data.items()}
+        return {key: _mask_values(value, hidden) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [_without(value, hidden) for value in data]
+        return [_mask_values(value, hidden) for value in data]
     if isinstance(data, str):
         option, equals, value = data.partition("=")
         if data in hidden:
-            return HIDDEN
-        return f"{option}={HIDDEN}" if equals and value in hidden else data
+            return MASK
+        return f"{option}={MASK}" if equals and value in hidden else data
     return data
 
 
-def _files_of(run: RunFolder) -> Iterator[Member]:
-    plain = [
+def _run_files(run: RunFolder) -> Iterator[Member]:
+    paths = [
         run.log,
         run.supervisor_log,
         run.events,
         run.gpu,
-        run.gate,
+        run.start_decision,
         run.started,
         run.exit,
         run.cancel,
         run.stopping,
     ]
-    for path in [*plain, run.owner, run.manifest, run.git_diff]:
-        yield from _file(os.path.relpath(path, run.path), path)
+    for path in [*paths, run.owner, run.manifest, run.git_diff]:
+        yield from _file_member(os.path.relpath(path, run.path), path)
     try:
         names = sorted(os.listdir(run.metrics))
     except OSError:
-        names = []  # the script logged none
+        names = []  # the script logged no metrics
     for name in names:
-        yield from _file(f"metrics/{name}", os.path.join(run.metrics, name))
+        yield from _file_member(f"metrics/{name}", os.path.join(run.metrics, name))
 
 
-def _file(name: str, path: str) -> Iterator[Member]:
+def _file_member(name: str, path: str) -> Iterator[Member]:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return
-    if stat.S_ISREG(found.st_mode):
-        yield Member(_zip_name(name), found.st_size, lambda: _read(path, found.st_size))
+    if stat.S_ISREG(status.st_mode):
+        yield Member(_zip_name(name), status.st_size, lambda: _read(path, status.st_size))
 
 
 def _read(path: str, size: int) -> Iterator[bytes]:
-    """Up to the size that was listed: a log may grow while it is read."""
+    """Yield at most ``size`` bytes, because a log may grow while it is read."""
     with open(os.open(path, _OPEN), "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return
@@ -179,45 +182,45 @@ def _read(path: str, size: int) -> Iterator[bytes]:
             yield data
 
 
-def _project(root: Root, run: Run) -> Iterator[Member]:
+def _project_files(root: Root, run: Run) -> Iterator[Member]:
     try:
-        code = code_of(root, run)
+        code = read_code(root, run)
     except SnapshotError as error:
-        yield _text("project-missing.json", {"problem": error.message})
+        yield _json_member("project-missing.json", {"problem": error.message})
         return
     for path, (sha256, size, mode) in code.files.items():
-        yield Member(_zip_name(f"project/{path}"), size, _blob(root, sha256, size), mode)
+        yield Member(_zip_name(f"project/{path}"), size, _blob_pieces(root, sha256, size), mode)
     if code.links or code.folders:
-        # Not as links: whoever unpacks this must not get one that leads anywhere.
-        yield _text("project-links.json", {"links": code.links, "empty folders": code.folders})
+        # Stored as text: extracting the bundle must not create links to arbitrary paths.
+        yield _json_member("project-links.json", {"links": code.links, "empty folders": code.folders})
 
 
-def _blob(root: Root, sha256: str, size: int) -> Pieces:
+def _blob_pieces(root: Root, sha256: str, size: int) -> Pieces:
     def pieces() -> Iterator[bytes]:
         if size <= _CHUNK:
             parts: list[bytes] = []
             read_blob(root, sha256, size, parts.append)
             yield from parts
-        else:  # too large to hold; what is damaged is bundled as it is
+        else:  # too large to be verified in memory before it is written
             yield from _read(root.blob(sha256), size)
 
     return pieces
 
 
 def _zip_name(name: str) -> str:
-    """Bytes that are no UTF-8 are spelled out: a zip has no way to keep them."""
+    """Escape invalid UTF-8, which a zip file cannot store."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def refuse_there(path: str) -> None:
-    """Nothing is written over; better told before a long list than after it."""
+def require_absent(path: str) -> None:
+    """Raise ``UsageError`` if the file exists, before any long work starts."""
     if os.path.lexists(path):
         raise UsageError(f"{path} already exists", "choose another file with --to, or move the existing one")
 
 
 def write_bundle(path: str, members: Iterable[Member], filters: Filters, report: Callable[[int], None]) -> int:
-    """Write the zip, for its owner only; tells its size. Never over something that is there."""
-    refuse_there(path)
+    """Write the zip file, readable only by its owner, without replacing a file. Return its size."""
+    require_absent(path)
     folder, name = os.path.split(os.path.abspath(path))
     part = os.path.join(folder, f".{name[:100]}.{os.urandom(6).hex()}.part")
     try:
@@ -227,24 +230,24 @@ def write_bundle(path: str, members: Iterable[Member], filters: Filters, report:
                 _write(file, members, filters, report)
                 file.flush()
                 os.fsync(file.fileno())
-            _appear(part, path)
+            _publish(part, path)
         finally:
             if os.path.lexists(part):
                 os.unlink(part)
         return os.stat(path).st_size
     except FileExistsError:
-        refuse_there(path)  # it has come meanwhile
+        require_absent(path)  # another program has created the file
         raise
     except OSError as error:
         raise HistoryError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _appear(part: str, path: str) -> None:
+def _publish(part: str, path: str) -> None:
     try:
-        os.link(part, path)  # unlike a rename, this replaces nothing
+        os.link(part, path)  # unlike a rename, never replaces a file
     except FileExistsError:
         raise
-    except OSError:  # a disk without hard links
+    except OSError:  # a file system without hard links
         os.rename(part, path)
 
 
@@ -252,14 +255,14 @@ def _write(file: Any, members: Iterable[Member], filters: Filters, report: Calla
     done = 0
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as bundle:
         for member in members:
-            info = zipfile.ZipInfo(member.name, _TIME)
+            info = zipfile.ZipInfo(member.name, _MEMBER_TIME)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = (stat.S_IFREG | member.mode) << 16
-            hide = filters()
+            masking = filters()
             with bundle.open(info, "w", force_zip64=True) as target:
                 for data in member.pieces():
-                    target.write(hide.feed(data) if hide else data)
+                    target.write(masking.feed(data) if masking else data)
                     done += len(data)
                     report(done)
-                if hide:
-                    target.write(hide.end())
+                if masking:
+                    target.write(masking.end())

@@ -1,4 +1,4 @@
-"""The room that files of another machine may take here: never the last of this disk, whatever that machine sends."""
+"""Limit on the disk space used by files from other machines. Part of the disk always stays free."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import os
 
 from ..errors import HistoryError
 
-_RESERVE, _SHARE = 256 * 1024 * 1024, 0.05  # bytes that stay free; on a small disk this share of it
+_RESERVE, _SHARE = 256 * 1024 * 1024, 0.05  # bytes to keep free, or the fraction of a small disk
 
 
 def require_room(folder: str, size: int, what: str) -> None:
-    """Raise HistoryError unless the disk of ``folder``, which exists, has room for ``size`` more bytes."""
-    if not hasattr(os, "statvfs"):  # Windows, where a full disk shows when it is written
+    """Raise ``HistoryError`` unless the disk that holds ``folder`` has room for ``size`` more bytes."""
+    if not hasattr(os, "statvfs"):  # Windows: writes fail when the disk is full
         return
     free = free_bytes(folder) - reserve(folder)
     if size > free:
-        from ..snapshot.notes import amount  # noqa: PLC0415 - for a message only
+        from ..snapshot.snapshot_warnings import format_size  # noqa: PLC0415 - for a message only
 
+        available = format_size(max(0, free))
         raise HistoryError(
-            f"{what} needs {amount(size)}, but the disk that holds {folder} has only {amount(max(0, free))} available",
+            f"{what} needs {format_size(size)}, but the disk that holds {folder} has only {available} available",
             "free disk space and run the command again: it continues where it stopped",
             more="disk-full",
         )

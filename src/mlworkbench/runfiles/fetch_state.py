@@ -1,4 +1,7 @@
-"""Whether everything of a run on another machine is here; if not, why. Only then may its folder there be deleted."""
+"""Determine whether all files of a remote run are on this machine.
+
+Only then may the run folder on the target be deleted.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ import os
 
 from ..model import Run
 from ..remote.shared import endings
-from ..remote.shared.files import read_json
+from ..remote.shared.atomic_files import read_json
 from ..remote.shared.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
 from ..remote.shared.layout import RunFolder
-from ..remote.shared.output_kinds import ONLY_THERE
-from .manifest import read_outputs
-from .mirror import Mirror
+from ..remote.shared.output_kinds import ONLY_ON_TARGET
+from .local_copy import LocalCopy
+from .output_manifest import read_outputs
 
-# The endings that a target reports of a run that never started.
-_UNSTARTED = (
+# Endings that a target reports for a run that never started.
+_NOT_STARTED = (
     endings.CANCELLED,
     endings.COULD_NOT_START,
     endings.ENVIRONMENT_FAILED,
@@ -23,41 +26,45 @@ _UNSTARTED = (
 )
 
 
-def is_home(run: Run, folder: RunFolder) -> bool:
-    """Whether the run has ended and nothing of it is on the machine alone."""
-    return why_not_home(run, folder) is None
+def is_fetched(run: Run, folder: RunFolder) -> bool:
+    """Return whether the run has ended and all of its files are on this machine."""
+    return unfetched_reason(run, folder) is None
 
 
-def why_not_home(run: Run, folder: RunFolder) -> str | None:
-    """GOING, UNFETCHED, or UNCOLLECTED: the target could not collect some of its outputs. None: all is here."""
+def unfetched_reason(run: Run, folder: RunFolder) -> str | None:
+    """Return why the run is not fetched: GOING, UNFETCHED, or UNCOLLECTED; None if it is complete.
+
+    UNCOLLECTED: the target could not collect some of the outputs.
+    """
     if not run.status.final:
         return GOING
-    if Mirror(folder).size() < (run.log_size or 0):
+    if LocalCopy(folder).size() < (run.log_size or 0):
         return UNFETCHED
     if run.ending == endings.TARGET_LOST:
-        return UNCOLLECTED  # given up (--forget): it may have started without this laptop hearing of it
+        return UNCOLLECTED  # abandoned with --forget; the run may have started unnoticed
     if run.outputs is None:
-        return None if run.spec.sweep is not None or _never_started(run) else UNCOLLECTED  # they could not be read
-    if count_listed(run) and not os.path.exists(folder.home):
+        # A sweep, or a run that never started, has no outputs. Otherwise, the target could not read them.
+        return None if run.spec.sweep is not None or _never_started(run) else UNCOLLECTED
+    if count_listed(run) and not os.path.exists(folder.fetch_marker):
         return UNFETCHED
-    return UNCOLLECTED if count_listed(run) and count_only_there(folder) else None
+    return UNCOLLECTED if count_listed(run) and count_target_only(folder) else None
 
 
 def count_listed(run: Run) -> int:
-    """How many entries the run's list of outputs has, with those that could not be collected."""
+    """Return the number of entries in the run's list of outputs, including uncollected ones."""
     return (run.outputs or 0) + run.uncollected
 
 
 def _never_started(run: Run) -> bool:
-    """Whether it was never accepted, or the target reported that it did not start. Silence is no such report."""
-    return run.started is None and (run.accepted is None or run.ending in _UNSTARTED)
+    """Return whether the run was never accepted, or the target reported that it did not start."""
+    return run.started is None and (run.accepted is None or run.ending in _NOT_STARTED)
 
 
-def count_only_there(folder: RunFolder) -> int:
-    """How many entries of the list of outputs stand for something that never comes home."""
-    known = (read_json(folder.home) or {}).get("only_there")
-    if type(known) is int:
-        return known
-    if not os.path.exists(folder.manifest):  # older runs
+def count_target_only(folder: RunFolder) -> int:
+    """Return the number of listed outputs that exist only on the target."""
+    recorded = (read_json(folder.fetch_marker) or {}).get("only_there")
+    if type(recorded) is int:
+        return recorded
+    if not os.path.exists(folder.manifest):  # a run from an older mlw version
         return 0
-    return sum(one.kind in ONLY_THERE for one in read_outputs(folder.manifest))
+    return sum(output.kind in ONLY_ON_TARGET for output in read_outputs(folder.manifest))

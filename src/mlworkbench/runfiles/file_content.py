@@ -1,4 +1,4 @@
-"""The bytes of one file into another, checked on the way, in little memory. Holes stay holes."""
+"""Copy and hash file content in constant memory, preserving holes in sparse files."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ import hashlib
 import os
 from collections.abc import Callable
 
-from ..remote.outputs import hole_end
+from ..remote.output_collector import hole_end
 
 CHUNK = 1 << 20
 _ZEROS = bytes(CHUNK)
-_PAGE_SIZE = 4096  # file systems have no smaller holes
+_PAGE_SIZE = 4096  # the smallest hole that file systems support
 _PAGE = bytes(_PAGE_SIZE)
 
 Count = Callable[[int], None]
 
 
 def digest(file: int, size: int, count: Count) -> hashlib._Hash:
-    """Of the first ``size`` bytes; of fewer if there are no more."""
-    found = hashlib.sha256()
-    _walk(file, 0, size, lambda data, at: found.update(data), lambda data, at: found.update(data), count)
-    return found
+    """Return the digest of the first ``size`` bytes, or of the whole file if it is shorter."""
+    result = hashlib.sha256()
+    _walk(file, 0, size, lambda data, at: result.update(data), lambda data, at: result.update(data), count)
+    return result
 
 
 def copy(source: int, target: int, size: int, count: Count) -> str:
-    """Bring ``target`` to the first ``size`` bytes of ``source``; the digest of what it then holds.
+    """Copy the first ``size`` bytes of ``source`` to ``target`` and return the digest of the result.
 
-    What an earlier attempt left in it is read, not believed, and the copying goes on behind it.
+    Content of ``target`` from an earlier attempt is kept and hashed, and the copy resumes after it.
     """
-    have = os.fstat(target).st_size
-    found = digest(target, have, count)
+    existing = os.fstat(target).st_size
+    result = digest(target, existing, count)
 
     def write(data: bytes, at: int) -> None:
-        found.update(data)
+        result.update(data)
         if data != _ZEROS[: len(data)]:
             write_at(target, data, at)
 
-    end = _walk(source, have, size, write, lambda data, at: found.update(data), count)
-    os.ftruncate(target, max(end, have))
-    return found.hexdigest()
+    end = _walk(source, existing, size, write, lambda data, at: result.update(data), count)
+    os.ftruncate(target, max(end, existing))
+    return result.hexdigest()
 
 
 def _walk(
@@ -49,40 +49,40 @@ def _walk(
     skip: Callable[[bytes, int], None],
     count: Count,
 ) -> int:
-    """Hand over the bytes from ``start`` to ``end``: what was read to ``take``, zeros of a hole to ``skip``."""
-    facts = os.fstat(file)
-    sparse = facts.st_blocks * 512 < facts.st_size
-    at = start
-    while at < end:
-        data_at, next_hole = _extent(file, at, end) if sparse else (at, end)
-        while at < data_at:
-            data = _ZEROS[: data_at - at]
-            skip(data, at)
-            at += len(data)
+    """Pass bytes from ``start`` to ``end`` to ``take``, and holes to ``skip``. Return the end offset."""
+    status = os.fstat(file)
+    sparse = status.st_blocks * 512 < status.st_size
+    offset = start
+    while offset < end:
+        data_start, next_hole = _extent(file, offset, end) if sparse else (offset, end)
+        while offset < data_start:
+            data = _ZEROS[: data_start - offset]
+            skip(data, offset)
+            offset += len(data)
             count(len(data))
-        while at < next_hole:
-            data = os.pread(file, min(CHUNK, next_hole - at), at)
+        while offset < next_hole:
+            data = os.pread(file, min(CHUNK, next_hole - offset), offset)
             if not data:
-                return at
-            take(data, at)
-            at += len(data)
+                return offset
+            take(data, offset)
+            offset += len(data)
             count(len(data))
-    return at
+    return offset
 
 
 def _extent(file: int, at: int, end: int) -> tuple[int, int]:
-    """Where the next data begins, and where the hole after it does."""
+    """Return the start of the next data section and the start of the following hole."""
     begin = hole_end(file, at, end)
     if begin >= end:
         return end, end
     try:
         return begin, min(os.lseek(file, begin, os.SEEK_HOLE), end)
     except (OSError, AttributeError):
-        return begin, end  # a disk that cannot tell
+        return begin, end  # the file system lacks SEEK_HOLE
 
 
 def write_sparse(target: int, data: bytes, at: int) -> None:
-    """Write without the pages of zeros. The caller sets the size, in case the last page is one."""
+    """Write data without pages of zeros. The caller sets the file size: the last page may be skipped."""
     if _PAGE not in data:
         write_at(target, data, at)
         return

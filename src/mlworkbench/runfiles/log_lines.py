@@ -1,7 +1,7 @@
-"""A log as lines: any of ten million of them at once, and a search, without holding the log in memory.
+"""Line access and search in large logs, without loading them into memory.
 
-A script can make its log a file of terabytes in no time (a sparse one). So the index has a maximum size, and both
-indexing and searching stop after some seconds and go on with the next call.
+A script can instantly create a log of several terabytes as a sparse file, so the index has a
+maximum size. Indexing and searching stop after a few seconds and continue with the next call.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
-from ..remote.shared.tree import NOFOLLOW
+from ..remote.shared.folder_tree import NOFOLLOW
 
-STRIDE = 256 * 1024  # bytes between two places whose line number is remembered
-LONGEST = 64 * 1024  # bytes of a line that are shown
-INDEXED = 4 * 1024**3  # bytes of a log that are indexed at most
-TAIL = 256 * 1024  # bytes at the end of a log that are shown where they are not indexed
-_ANSWER = 32 * 1024**2  # bytes of lines that are returned at once
+STRIDE = 256 * 1024  # bytes between offsets with a recorded line number
+MAX_LINE_BYTES = 64 * 1024  # maximum bytes shown per line
+MAX_INDEXED_BYTES = 4 * 1024**3  # maximum number of indexed bytes
+TAIL_BYTES = 256 * 1024  # bytes shown from the end of a partly indexed log
+_MAX_RESULT_BYTES = 32 * 1024**2  # maximum bytes of lines per call
 _CHUNK = 1024 * 1024
 _FLAGS = (
     os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -28,41 +28,43 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class Line:
-    """One line as it is in the file, without its end; of one that is too long, what its last carriage return left."""
+    """A line without its newline, or the part after the last carriage return of a long line."""
 
     number: int  # from 0
     data: bytes
-    cut: bool = False  # it goes on behind what is here
+    cut: bool = False  # truncated
 
 
 @dataclass(frozen=True)
-class Found:
-    """The result of a search."""
+class SearchResult:
+    """Result of a search."""
 
     lines: list[int]
-    rest: int | None  # byte to go on from; None: all was searched
+    rest: int | None  # offset to continue from; None if finished
 
 
 @dataclass(frozen=True)
-class _Long:
-    """A line that is not read from its beginning again whenever somebody looks at what is behind it."""
+class _LongLine:
+    """A long line with recorded offsets, so that it need not be scanned again to read later lines."""
 
     number: int
     start: int
-    left: int  # where that begins which the last carriage return left of it
+    visible_start: int  # start of the part after the last carriage return
     stop: int
 
     def read(self, file: _File) -> Line:
-        start = self.start if self.stop - self.start <= LONGEST else self.left
-        return Line(self.number, file.read(start, min(LONGEST, self.stop - start)), self.stop - start > LONGEST)
+        start = self.start if self.stop - self.start <= MAX_LINE_BYTES else self.visible_start
+        return Line(
+            self.number, file.read(start, min(MAX_LINE_BYTES, self.stop - start)), self.stop - start > MAX_LINE_BYTES
+        )
 
 
-class _Open:
-    """The line that is being written: where it begins, and where what a terminal would show of it."""
+class _CurrentLine:
+    """The incomplete last line, with its start and the start of the part that a terminal would show."""
 
     def __init__(self, start: int) -> None:
-        self.start = self.left = start
-        self._returned = False  # its last byte is a carriage return; what follows begins anew
+        self.start = self.visible_start = start
+        self._returned = False  # whether the line ends with a carriage return: the next bytes replace it
 
     def grow(self, piece: bytes, offset: int) -> None:
         if not piece:
@@ -70,192 +72,195 @@ class _Open:
         end = len(piece.rstrip(b"\r"))
         last = piece.rfind(b"\r", 0, end)
         if last >= 0:
-            self.left = offset + last + 1
+            self.visible_start = offset + last + 1
         elif end and self._returned:
-            self.left = offset
+            self.visible_start = offset
         self._returned = end < len(piece)
 
-    def until(self, number: int, stop: int) -> _Long:
-        return _Long(number, self.start, self.left, stop)
+    def finish(self, number: int, stop: int) -> _LongLine:
+        return _LongLine(number, self.start, self.visible_start, stop)
 
 
 class LogLines:
-    """The lines of one file that only grows. What was counted once is not counted again."""
+    """Lines of an append-only file. Each part is indexed only once."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
-        self._before = [0]  # newlines before each stride
-        self._counted = 0  # bytes
-        self._size = 0  # bytes of the file, when it was counted last
+    def _reset(self) -> None:
+        self._before = [0]  # number of newlines before each stride
+        self._counted = 0  # bytes indexed
+        self._size = 0  # file size at the last count
         self._newlines = 0
-        self._long: list[_Long] = []  # lines of more than a stride
-        self._last = _Open(0)
+        self._long_lines: list[_LongLine] = []  # lines longer than a stride
+        self._current = _CurrentLine(0)
 
     def count(self, seconds: float = inf) -> int:
-        """Index what is new, and return the number of lines so far; the last one may still lack its end.
+        """Index new content and return the number of lines. The last one may be incomplete.
 
-        After ``seconds`` it stops, but not before a chunk is done: calls in a row come to an end.
+        Indexing stops after ``seconds``, but covers at least one chunk, so that repeated calls finish.
         """
         with _File(self._path) as file:
             self._count(file, monotonic() + seconds)
             self._size = file.size
-        return self._newlines + (1 if self._counted > self._last.start else 0)
+        return self._newlines + (1 if self._counted > self._current.start else 0)
 
     @property
     def size(self) -> int:
-        """Bytes that are indexed."""
+        """Number of indexed bytes."""
         return self._counted
 
     @property
     def missing(self) -> int:
-        """Bytes behind these that are not indexed, as of the last count."""
+        """Number of bytes not indexed at the last count."""
         return max(0, self._size - self._counted)
 
     @property
     def full(self) -> bool:
-        """Whether the index has its maximum size: the next count adds nothing."""
-        return self._counted >= INDEXED
+        """Whether the index has reached its maximum size, so that the next count adds nothing."""
+        return self._counted >= MAX_INDEXED_BYTES
 
     def lines(self, first: int, most: int) -> list[Line]:
-        """At most this number of indexed lines, from this one on."""
+        """Return up to ``most`` indexed lines, starting at line ``first``."""
         if first < 0 or most <= 0:
             return []
-        found, size = [], 0
+        lines, size = [], 0
         with _File(self._path) as file:
-            at = max(0, bisect_left(self._before, first) - 1)  # before it there are fewer newlines: it begins later
-            for line in self._from(file, at, first, first + most):
-                found.append(line)
+            # Fewer than ``first`` newlines precede this stride, so line ``first`` starts later.
+            at = max(0, bisect_left(self._before, first) - 1)
+            for line in self._lines_from(file, at, first, first + most):
+                lines.append(line)
                 size += len(line.data)
-                if size > _ANSWER:
+                if size > _MAX_RESULT_BYTES:
                     break
-        return found
+        return lines
 
     def tail(self) -> list[Line]:
-        """The last lines of a log that is not indexed to its end. Their numbers count from 0."""
+        """Return the last lines of a log that is only partly indexed, numbered from 0."""
         if not self.missing:
             return []
         with _File(self._path) as file:
-            start = max(self._counted, self._size - TAIL)
+            start = max(self._counted, self._size - TAIL_BYTES)
             data = file.read(start, self._size - start)
         if start > self._counted and b"\n" in data[:-1]:
-            data = data.partition(b"\n")[2]  # a line that begins before
-        return [_line(number, line) for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"))]
+            data = data.partition(b"\n")[2]  # drop the end of a line that starts earlier
+        return [_make_line(number, line) for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"))]
 
     def find(
         self, text: str, first: int = 0, most: int = 1000, case: bool = False, start: int = 0, seconds: float = inf
-    ) -> Found:
-        """Indexed lines that contain the text, from the line ``first`` and the byte ``start`` on."""
-        wanted = text.encode("utf-8", "surrogateescape")
-        if not wanted or b"\n" in wanted:
-            return Found([], None)
+    ) -> SearchResult:
+        """Return indexed lines that contain the text, from line ``first`` and offset ``start`` on."""
+        pattern = text.encode("utf-8", "surrogateescape")
+        if not pattern or b"\n" in pattern:
+            return SearchResult([], None)
         fold = bytes if case else bytes.lower
-        found: dict[int, None] = {}
+        matches: dict[int, None] = {}
         stride = max(min(start // STRIDE, len(self._before) - 1), bisect_left(self._before, first) - 1, 0)
-        at, end = stride * STRIDE, monotonic() + seconds
-        number, rest = self._before[stride], b""  # newlines before ``rest``: it may hold the beginning of the text
+        offset, deadline = stride * STRIDE, monotonic() + seconds
+        number, rest = self._before[stride], b""  # newlines before ``rest``, which may contain the start of a match
         with _File(self._path) as file:
-            for chunk in _chunks(file, at, self._counted):
-                at += len(chunk)
-                hay = fold(rest + chunk)
-                found.update((line, None) for line in _lines_with(hay, fold(wanted), number) if line >= first)
-                if len(found) >= most:
-                    lines = list(found)[:most]
-                    return Found(lines, self._start_of(lines[-1] + 1))
-                if monotonic() >= end and at < self._counted:
-                    return Found(list(found), (at - len(wanted)) // STRIDE * STRIDE)
-                keep = max(0, len(hay) - len(wanted) + 1)
-                number += hay.count(b"\n", 0, keep)
-                rest = hay[keep:]
-        return Found(list(found), None)
+            for chunk in _read_chunks(file, offset, self._counted):
+                offset += len(chunk)
+                text_bytes = fold(rest + chunk)
+                matches.update(
+                    (line, None) for line in _matching_lines(text_bytes, fold(pattern), number) if line >= first
+                )
+                if len(matches) >= most:
+                    lines = list(matches)[:most]
+                    return SearchResult(lines, self._stride_before(lines[-1] + 1))
+                if monotonic() >= deadline and offset < self._counted:
+                    return SearchResult(list(matches), (offset - len(pattern)) // STRIDE * STRIDE)
+                keep = max(0, len(text_bytes) - len(pattern) + 1)
+                number += text_bytes.count(b"\n", 0, keep)
+                rest = text_bytes[keep:]
+        return SearchResult(list(matches), None)
 
-    def _start_of(self, line: int) -> int:
-        """The last stride that begins before a line, in bytes."""
+    def _stride_before(self, line: int) -> int:
+        """Return the offset of the last stride that starts before a line."""
         return max(0, bisect_left(self._before, line) - 1) * STRIDE
 
-    def _count(self, file: _File, end: float) -> None:
-        if file.size < self._counted:  # another file in its place
-            self._begin()
-        for chunk in _chunks(file, self._counted, min(file.size, INDEXED)):
+    def _count(self, file: _File, deadline: float) -> None:
+        if file.size < self._counted:  # the file was replaced by a shorter one
+            self._reset()
+        for chunk in _read_chunks(file, self._counted, min(file.size, MAX_INDEXED_BYTES)):
             start = 0
             while start < len(chunk):
                 stop = min(len(chunk), start + STRIDE - self._counted % STRIDE)
-                self._take(chunk[start:stop])
+                self._index(chunk[start:stop])
                 if self._counted % STRIDE == 0:
                     self._before.append(self._newlines)
                 start = stop
-            if monotonic() >= end:
+            if monotonic() >= deadline:
                 return
 
-    def _take(self, piece: bytes) -> None:
-        """No more than a stride: so only the line that goes on from the one before can be a long one."""
+    def _index(self, piece: bytes) -> None:
+        """Index at most one stride, so that only a line continued from an earlier stride can be long."""
         first = piece.find(b"\n")
-        self._last.grow(piece if first < 0 else piece[:first], self._counted)
+        self._current.grow(piece if first < 0 else piece[:first], self._counted)
         if first >= 0:
-            ended = self._last.until(self._newlines, self._counted + first)
-            if ended.stop - ended.start > STRIDE:
-                self._long.append(ended)
+            finished = self._current.finish(self._newlines, self._counted + first)
+            if finished.stop - finished.start > STRIDE:
+                self._long_lines.append(finished)
             begin = piece.rindex(b"\n") + 1
-            self._last = _Open(self._counted + begin)
-            self._last.grow(piece[begin:], self._counted + begin)
+            self._current = _CurrentLine(self._counted + begin)
+            self._current.grow(piece[begin:], self._counted + begin)
             self._newlines += piece.count(b"\n", first)
         self._counted += len(piece)
 
-    def _from(self, file: _File, stride: int, first: int, end: int) -> Iterator[Line]:
-        number, at = self._before[stride], stride * STRIDE
-        for long in self._longs(number, end):
-            yield from _lines(file, at, long.start, number, first, end)
+    def _lines_from(self, file: _File, stride: int, first: int, end: int) -> Iterator[Line]:
+        number, offset = self._before[stride], stride * STRIDE
+        for long in self._long_lines_between(number, end):
+            yield from _read_lines(file, offset, long.start, number, first, end)
             if long.number >= first:
                 yield long.read(file)
-            number, at = long.number + 1, long.stop + 1
-        yield from _lines(file, at, self._counted, number, first, end)
+            number, offset = long.number + 1, long.stop + 1
+        yield from _read_lines(file, offset, self._counted, number, first, end)
 
-    def _longs(self, first: int, end: int) -> list[_Long]:
-        place = bisect_left(self._long, first, key=lambda one: one.number)
-        found = self._long[place : bisect_left(self._long, end, key=lambda one: one.number)]
-        if first <= self._newlines < end and self._counted - self._last.start > STRIDE:
-            found.append(self._last.until(self._newlines, self._counted))
-        return found
+    def _long_lines_between(self, first: int, end: int) -> list[_LongLine]:
+        start = bisect_left(self._long_lines, first, key=lambda line: line.number)
+        lines = self._long_lines[start : bisect_left(self._long_lines, end, key=lambda line: line.number)]
+        if first <= self._newlines < end and self._counted - self._current.start > STRIDE:
+            lines.append(self._current.finish(self._newlines, self._counted))
+        return lines
 
 
-def _lines(file: _File, start: int, stop: int, number: int, first: int, end: int) -> Iterator[Line]:
-    """None of them is a long one, except one that began before ``start`` and is passed over."""
+def _read_lines(file: _File, start: int, stop: int, number: int, first: int, end: int) -> Iterator[Line]:
+    """Yield the lines of a section from ``first`` up to ``end``; ``number`` is the section's first line number."""
     rest = b""
-    for chunk in _chunks(file, start, stop):
-        *whole, rest = (rest + chunk).split(b"\n")
-        for data in whole:
+    for chunk in _read_chunks(file, start, stop):
+        *complete, rest = (rest + chunk).split(b"\n")
+        for data in complete:
             if number >= end:
                 return
             if number >= first:
-                yield _line(number, data)
+                yield _make_line(number, data)
             number += 1
     if rest and first <= number < end:
-        yield _line(number, rest)
+        yield _make_line(number, rest)
 
 
-def _line(number: int, data: bytes) -> Line:
-    if len(data) > LONGEST:
-        open_ = _Open(0)
-        open_.grow(data, 0)
-        data = data[open_.left :]
-    return Line(number, data[:LONGEST], len(data) > LONGEST)
+def _make_line(number: int, data: bytes) -> Line:
+    if len(data) > MAX_LINE_BYTES:
+        current = _CurrentLine(0)
+        current.grow(data, 0)
+        data = data[current.visible_start :]
+    return Line(number, data[:MAX_LINE_BYTES], len(data) > MAX_LINE_BYTES)
 
 
-def _lines_with(hay: bytes, wanted: bytes, number: int) -> Iterator[int]:
-    """The numbers of the lines in which it is found; ``number`` is that of the first one."""
-    counted, at = 0, hay.find(wanted)
+def _matching_lines(data: bytes, pattern: bytes, number: int) -> Iterator[int]:
+    """Yield the numbers of lines that contain the pattern; the first line has number ``number``."""
+    counted, at = 0, data.find(pattern)
     while at >= 0:
-        number += hay.count(b"\n", counted, at)
+        number += data.count(b"\n", counted, at)
         counted = at
         yield number
-        end = hay.find(b"\n", at)  # one hit in a line is enough
-        at = hay.find(wanted, end) if end >= 0 else -1
+        end = data.find(b"\n", at)  # report each line only once
+        at = data.find(pattern, end) if end >= 0 else -1
 
 
 class _File:
-    """Open for reading; nothing at all if it is not there."""
+    """A file opened for reading; treated as empty if it does not exist."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -278,7 +283,7 @@ class _File:
             os.close(self._descriptor)
 
 
-def _chunks(file: _File, start: int, stop: int) -> Iterator[bytes]:
+def _read_chunks(file: _File, start: int, stop: int) -> Iterator[bytes]:
     while start < stop:
         chunk = file.read(start, min(_CHUNK, stop - start))
         if not chunk:

@@ -1,4 +1,4 @@
-"""The outputs of a run, or some of them, in a folder of the user's."""
+"""Download run outputs to a folder that the user chooses."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from itertools import islice
 
 from ..errors import HistoryError, UnknownName, UsageError
 from ..remote.shared.layout import RunFolder
-from .beneath import Beneath, refusal
-from .manifest import Output, Outputs, outputs_of
-from .stage import Stage, stage_key
+from .output_manifest import Output, Outputs, outputs_of
+from .safe_paths import SafeFolders, path_problem
+from .staging import Staging, staging_key
 from .transfer import Entries, Outcome, Report, Transfer
 
-_SHOWN = 20  # names of outputs in a message
+_MAX_SHOWN = 20  # maximum outputs in a message
 
 
 def download(
     run: RunFolder, folder: str, artifacts: Sequence[str] = (), *, overwrite: bool = False, report: Report | None = None
 ) -> tuple[Outcome, bool]:
-    """Bring the outputs to ``folder``; tells what became of them, and whether their digests were on record."""
+    """Copy the outputs to ``folder``. Return the outcome, and whether their digests are recorded."""
     outputs, recorded = outputs_of(run)
-    wanted = [plain_name(artifact) for artifact in artifacts]
-    check_known(wanted, outputs)
+    names = [normalize_name(artifact) for artifact in artifacts]
+    require_outputs(names, outputs)
 
     def entries() -> Iterator[tuple[Output, str]]:
-        for one in outputs():
-            if not wanted or any(covers(name, one.path) for name in wanted):
-                yield one, one.path
+        for output in outputs():
+            if not names or any(covers(name, output.path) for name in names):
+                yield output, output.path
 
-    check_source(run)
-    key = stage_key(run.path, *sorted(wanted))
-    # Without digests nothing tells what of an earlier attempt is still right.
+    require_source(run)
+    key = staging_key(run.path, *sorted(names))
+    # Without digests, the content of an earlier attempt cannot be verified.
     return fetch(run.outputs, folder, key, entries, fresh=not recorded, overwrite=overwrite, report=report), recorded
 
 
@@ -44,36 +44,36 @@ def fetch(
     overwrite: bool = False,
     report: Report | None = None,
 ) -> Outcome:
-    """Copy to a folder of the user's, which is there whole, or marked as unfinished, or not at all."""
+    """Copy files to a folder. Afterwards, the folder is complete, marked as unfinished, or absent."""
     try:
-        stage = Stage(folder, key, fresh)
+        staging = Staging(folder, key, fresh)
     except OSError as error:
         raise UsageError(f"cannot use {folder}: {error.strerror}", "choose another folder with -d") from None
     with (
-        stage,
+        staging,
         Transfer(
-            source, stage.target, whole=stage.whole, resumed=stage.resumed, overwrite=overwrite, report=report
+            source, staging.target, atomic=staging.is_new, resumed=staging.resumed, overwrite=overwrite, report=report
         ) as transfer,
     ):
         outcome = transfer.run(entries)
-        stage.publish()
+        staging.publish()
         return outcome
 
 
-def check_known(wanted: Sequence[str], outputs: Outputs) -> None:
-    """Before anything is copied: a name that fits no output is a mistake."""
-    missing = set(wanted)
-    for one in outputs() if missing else ():
-        missing = {name for name in missing if not covers(name, one.path)}
+def require_outputs(names: Sequence[str], outputs: Outputs) -> None:
+    """Raise ``UnknownName`` for a name that matches no output, before copying anything."""
+    missing = set(names)
+    for output in outputs() if missing else ():
+        missing = {name for name in missing if not covers(name, output.path)}
         if not missing:
             return
     for name in sorted(missing):
-        raise _unknown(name, outputs())
+        raise _unknown_output(name, outputs())
 
 
-def check_source(run: RunFolder) -> None:
+def require_source(run: RunFolder) -> None:
     try:
-        with Beneath(run.outputs):
+        with SafeFolders(run.outputs):
             return
     except FileNotFoundError:
         raise HistoryError(f"the outputs of the run no longer exist: {run.outputs}") from None
@@ -81,23 +81,23 @@ def check_source(run: RunFolder) -> None:
         raise HistoryError(f"cannot use {run.outputs}: {error.strerror}", "check whether it is a link") from None
 
 
-def plain_name(artifact: str) -> str:
-    """An output as its list spells it. The original's names began with ``outputs/``."""
+def normalize_name(artifact: str) -> str:
+    """Return the name as in the list of outputs. Azure ML Workbench prefixed names with ``outputs/``."""
     parts = [part for part in artifact.split("/") if part not in ("", ".")]
     if parts[:1] == ["outputs"]:
         parts = parts[1:]
     name = "/".join(parts)
-    if artifact.startswith("/") or (name and refusal(name)):
-        raise UsageError(f"{artifact!r} is not a valid output name: {refusal(artifact) or 'the name is absolute'}")
+    if artifact.startswith("/") or (name and path_problem(name)):
+        raise UsageError(f"{artifact!r} is not a valid output name: {path_problem(artifact) or 'the name is absolute'}")
     return name
 
 
-def covers(wanted: str, path: str) -> bool:
-    """Whether ``wanted`` is this output, or a folder above it."""
-    return not wanted or path == wanted or path.startswith(wanted + "/")
+def covers(name: str, path: str) -> bool:
+    """Return whether ``name`` is the output ``path`` or a folder that contains it. An empty name covers all outputs."""
+    return not name or path == name or path.startswith(name + "/")
 
 
-def _unknown(name: str, outputs: Iterable[Output]) -> UnknownName:
-    known = [one.path for one in islice(outputs, _SHOWN + 1)]
-    more = "download all with 'mlw history download -r RUN', or see outputs.json" if len(known) > _SHOWN else None
-    return UnknownName("output", name, known[:_SHOWN], more)
+def _unknown_output(name: str, outputs: Iterable[Output]) -> UnknownName:
+    paths = [output.path for output in islice(outputs, _MAX_SHOWN + 1)]
+    hint = "download all with 'mlw history download -r RUN', or see outputs.json" if len(paths) > _MAX_SHOWN else None
+    return UnknownName("output", name, paths[:_MAX_SHOWN], hint)

@@ -1,27 +1,28 @@
-"""Names from a manifest → files below one folder, by handles. Nothing else in this part opens a name it was told.
+"""Access files below a folder by untrusted names, using file handles.
 
-A name may come from another machine, and a script may swap a folder for a link at any moment: every component is
-opened by itself, without following a link, so that neither leads out of the folder.
+A name may come from another machine, and a script may replace a folder with a link at any time.
+Every component is therefore opened separately, without following links, so that no path leads out
+of the folder.
 """
 
 from __future__ import annotations
 
 import os
 
-from ..remote.shared.tree import FOLDER, NOFOLLOW, WINDOWS, Folders, empty_folder, join, open_up
+from ..remote.shared.folder_tree import FOLDER, NOFOLLOW, WINDOWS, FolderHandles, empty_folder, join, make_readable
 
-_LONGEST = 255  # bytes of a name, on every file system in use
+_MAX_NAME = 255  # in bytes, on common file systems
 
 
-def refusal(path: str) -> str | None:
-    """Why this is no name of a file below a folder; None if it is one."""
+def path_problem(path: str) -> str | None:
+    """Return why this is not a valid relative path; None if it is valid."""
     if "\0" in path:
         return "the name contains a NUL character"
     try:
         longest = max(map(len, os.fsencode(path).split(b"/")))
     except UnicodeEncodeError:
         return "the name contains an invalid character"
-    if longest > _LONGEST:
+    if longest > _MAX_NAME:
         return "the name is too long for a file"
     if path.startswith("/"):
         return "the name is absolute"
@@ -35,25 +36,25 @@ def refusal(path: str) -> str | None:
     return None
 
 
-class Beneath(Folders):
-    """The folders below one folder, which can be made on the way."""
+class SafeFolders(FolderHandles):
+    """Handles for the folders below a base folder, created on demand."""
 
     def __init__(self, folder: str, parent: int | None = None) -> None:
-        # Not the base's: with a parent the name is looked up there, and not in the current folder.
-        self._open = [("", os.open(folder, FOLDER | NOFOLLOW, dir_fd=parent))]
+        # Skips the base constructor: with a parent, the name is relative to it, not to the current folder.
+        self._handles = [("", os.open(folder, FOLDER | NOFOLLOW, dir_fd=parent))]
 
-    def __enter__(self) -> Beneath:
+    def __enter__(self) -> SafeFolders:
         return self
 
     def make(self, folder: str, mode: int = 0o777) -> int:
-        """The handle of a folder, made if it is not there; OSError if a link or a file is in its place."""
+        """Return a folder handle, creating the folder if needed. Links and files raise ``OSError``."""
         try:
             return self.open(folder)
         except FileNotFoundError:
             pass
-        made = ""
+        path = ""
         for name in folder.split("/"):
-            parent, made = made, join(made, name)
+            parent, path = path, join(path, name)
             try:
                 os.mkdir(name, mode, dir_fd=self.open(parent))
             except FileExistsError:
@@ -61,12 +62,12 @@ class Beneath(Folders):
         return self.open(folder)
 
     def parent(self, path: str) -> tuple[int, str]:
-        """The handle of the folder that holds ``path``, and the name in it."""
+        """Return the handle of the folder that contains ``path``, and the name within that folder."""
         folder, _, name = path.rpartition("/")
         return self.open(folder), name
 
-    def look(self, path: str) -> os.stat_result | None:
-        """What stands at ``path``; None if nothing does, or if the way there leads over a link or a file."""
+    def lstat(self, path: str) -> os.stat_result | None:
+        """Return the status of ``path``; None if it is missing or below a link or a file."""
         try:
             handle, name = self.parent(path)
             return os.stat(name, dir_fd=handle, follow_symlinks=False)
@@ -75,23 +76,23 @@ class Beneath(Folders):
 
 
 def remove_at(parent: int, name: str) -> None:
-    """Remove what stands at a name, with all that is in it; links go as links. FileNotFoundError is no error."""
+    """Remove a file, link, or folder tree if it exists, without following links."""
     try:
         os.unlink(name, dir_fd=parent)
         return
     except FileNotFoundError:
         return
-    except (IsADirectoryError, PermissionError):  # a folder, in the words of Linux and of macOS
+    except (IsADirectoryError, PermissionError):  # a folder: Linux and macOS raise different errors
         pass
-    found: list[str] = []
+    folders: list[str] = []
     pending = [""]
-    open_up(name, parent)
-    with Beneath(name, parent) as handles:
+    make_readable(name, parent)
+    with SafeFolders(name, parent) as handles:
         while pending:
             folder = pending.pop()
-            found.append(folder)
+            folders.append(folder)
             pending += [join(folder, inner) for inner in empty_folder(handles.open(folder))]
-        for folder in reversed(found[1:]):
-            handle, last = handles.parent(folder)
-            os.rmdir(last, dir_fd=handle)
+        for folder in reversed(folders[1:]):
+            handle, base_name = handles.parent(folder)
+            os.rmdir(base_name, dir_fd=handle)
     os.rmdir(name, dir_fd=parent)

@@ -1,8 +1,9 @@
-"""Hide the values of secrets in a stream of bytes, also where a value is cut between two reads.
+"""Mask secret values in a byte stream, even if a value is split between two reads.
 
-Best effort, for display: the value, its lines, its base64 forms, and as JSON, repr and addresses escape it. A value
-that the script encodes in another way, or prints in pieces, is not recognised; one of fewer than four bytes is left
-alone, because hiding it would destroy the log.
+Masking is best effort and meant for display. It recognizes the value, its lines, its base64 forms,
+and its escaped forms in JSON, repr, and URLs. A value that is encoded differently or printed in
+pieces is not recognized. Values shorter than four bytes are not masked, because that would garble
+the log.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import json
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus
 
-SHORTEST = 4
-# The last line of wrapped base64 may be short and ordinary.
-SHORTEST_BASE64_LINE = 8
-# Where `base64` and MIME break the line.
+MIN_LENGTH = 4
+# The last line of wrapped base64 may be short and common.
+MIN_BASE64_LINE = 8
+# Line length of ``base64`` and MIME.
 BASE64_LINE = 76
 
 _MASK = b"***"
@@ -23,37 +24,37 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class Mask:
-    """Each value becomes ``***``; values that overlap in the stream become one."""
+    """Filter that replaces each value with ``***``; overlapping values are merged."""
 
     def __init__(self, values: Iterable[bytes]) -> None:
-        found = {form for value in values for form in _forms(value)}
-        # Shortest first, each with a shorter one inside it: where that one is not, the longer one cannot be.
-        self._needles = sorted(found, key=lambda form: (len(form), form))
-        self._inside = [_index_inside(self._needles, index) for index in range(len(self._needles))]
-        self._reach = max(map(len, self._needles), default=1) - 1
+        forms = {form for value in values for form in _forms(value)}
+        # Shortest first. A value can only occur where the shorter value in ``_contained`` occurs.
+        self._needles = sorted(forms, key=lambda form: (len(form), form))
+        self._contained = [_index_inside(self._needles, index) for index in range(len(self._needles))]
+        self._overlap = max(map(len, self._needles), default=1) - 1
         self._held = b""
-        self._covered = 0  # so many of the held bytes lie under a mask that was already written
+        self._covered = 0  # number of held bytes covered by a written mask
 
     def feed(self, data: bytes) -> bytes:
-        """All that can no longer be part of a value which the next bytes complete."""
+        """Add data and return masked output. The end of the data is held back if it may be the start of a value."""
         if not self._needles:
             return data
-        return self._pass(self._held + data if self._held else data, final=False)
+        return self._process(self._held + data if self._held else data, final=False)
 
     def end(self) -> bytes:
-        """What was held back; the stream is over."""
-        return self._pass(self._held, final=True)
+        """Return the remaining bytes at the end of the stream."""
+        return self._process(self._held, final=True)
 
-    def _pass(self, data: bytes, *, final: bool) -> bytes:
-        # Nothing that begins before `stop` reaches beyond the data: else `stop` would lie further ahead.
-        stop = len(data) if final else self._beginning(data)
+    def _process(self, data: bytes, *, final: bool) -> bytes:
+        # No value that starts before ``stop`` extends beyond the data; otherwise ``stop`` would be earlier.
+        stop = len(data) if final else self._partial_start(data)
         self._held = data[stop:]
-        spans = self._spans(data)
+        spans = self._find_spans(data)
         if not spans and not self._covered:
             return data[:stop]
-        return self._hide(data, spans, stop)
+        return self._replace(data, spans, stop)
 
-    def _hide(self, data: bytes, spans: list[tuple[int, int]], stop: int) -> bytes:
+    def _replace(self, data: bytes, spans: list[tuple[int, int]], stop: int) -> bytes:
         out: list[bytes] = []
         end = self._covered
         for start, after in spans:
@@ -66,11 +67,11 @@ class Mask:
         self._covered = max(0, end - stop)
         return b"".join(out)
 
-    def _spans(self, data: bytes) -> list[tuple[int, int]]:
-        """Every place of every value, in order; they may overlap."""
+    def _find_spans(self, data: bytes) -> list[tuple[int, int]]:
+        """Return the spans of all values, sorted; they may overlap."""
         spans = []
         present: list[bool] = []
-        for needle, inside in zip(self._needles, self._inside, strict=True):
+        for needle, inside in zip(self._needles, self._contained, strict=True):
             at = data.find(needle) if inside is None or present[inside] else -1
             present.append(at >= 0)
             while at >= 0:
@@ -79,9 +80,9 @@ class Mask:
         spans.sort()
         return spans
 
-    def _beginning(self, data: bytes) -> int:
-        """Where the longest end of the data begins that a value could begin with."""
-        base = max(0, len(data) - self._reach)
+    def _partial_start(self, data: bytes) -> int:
+        """Return the start of the longest data suffix that is a prefix of a value."""
+        base = max(0, len(data) - self._overlap)
         tail = data[base:]
         first = len(tail)
         for needle in self._needles:
@@ -94,33 +95,33 @@ class Mask:
 
 
 def _forms(value: bytes) -> Iterator[bytes]:
-    """The ways a value is likely to be written."""
+    """Yield the likely representations of a value."""
     stripped = value.strip()
     for line in {value, stripped, *(line.strip() for line in value.split(b"\n"))}:
-        if len(line) >= SHORTEST:
+        if len(line) >= MIN_LENGTH:
             yield line
     for whole in {value, stripped}:
-        if len(whole) >= SHORTEST:
-            yield from _base64(whole)
-            yield from _escaped(whole.decode("utf-8", "surrogateescape"))
+        if len(whole) >= MIN_LENGTH:
+            yield from _base64_forms(whole)
+            yield from _escaped_forms(whole.decode("utf-8", "surrogateescape"))
 
 
-def _escaped(value: str) -> Iterator[bytes]:
-    """As JSON has it, Python's repr, and an address."""
+def _escaped_forms(value: str) -> Iterator[bytes]:
+    """Yield the value as escaped in JSON, Python's repr, and URLs."""
     for form in (json.dumps(value), json.dumps(value, ensure_ascii=False), repr(value)):
         yield form[1:-1].encode("utf-8", "surrogateescape")
     for encode in (quote, quote_plus):
         yield encode(value, safe="", errors="surrogateescape").encode()
 
 
-def _base64(value: bytes) -> Iterator[bytes]:
+def _base64_forms(value: bytes) -> Iterator[bytes]:
     standard = binascii.b2a_base64(value, newline=False)
     for form in (standard, standard.translate(_URL_SAFE)):
         yield form
         yield form.rstrip(b"=")
     for start in range(0, len(standard), BASE64_LINE):
         line = standard[start : start + BASE64_LINE]
-        if len(line) >= SHORTEST_BASE64_LINE:
+        if len(line) >= MIN_BASE64_LINE:
             yield line
 
 

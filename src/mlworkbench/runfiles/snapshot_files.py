@@ -1,4 +1,4 @@
-"""The code of a run, out of the store: its list of files, and each file's bytes, checked."""
+"""Read the code of a run from the content store: its manifest and verified file content."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from dataclasses import dataclass
 
 from ..errors import SnapshotError
 from ..model import Run
+from ..remote.shared.folder_tree import NEW, READ, portable
 from ..remote.shared.layout import Root
-from ..remote.shared.manifest import read_manifest
-from ..remote.shared.tree import NEW, READ, portable
+from ..remote.shared.snapshot_manifest import read_manifest
 
 _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Code:
-    """What a snapshot consists of; every path was checked to lie inside."""
+    """Content of a snapshot. Every path was checked to be inside the snapshot."""
 
     files: dict[str, tuple[str, int, int]]  # path → sha256, size, mode
     links: dict[str, str]
-    folders: tuple[str, ...]  # those that are empty
+    folders: tuple[str, ...]  # empty folders
 
 
-def code_of(root: Root, run: Run) -> Code:
+def read_code(root: Root, run: Run) -> Code:
     try:
         manifest = read_manifest(root.snapshot(run.spec.snapshot))
     except FileNotFoundError:
@@ -41,7 +41,7 @@ def code_of(root: Root, run: Run) -> Code:
 
 
 def read_blob(root: Root, sha256: str, size: int, take: Callable[[bytes], object]) -> None:
-    """Hand over a stored file piece by piece; SnapshotError if it is not what its name says."""
+    """Pass a stored file to ``take`` in chunks. Raises ``SnapshotError`` if its digest is wrong."""
     digest = hashlib.sha256()
     try:
         with open(os.open(root.blob(sha256), READ), "rb", buffering=0) as file:
@@ -54,9 +54,9 @@ def read_blob(root: Root, sha256: str, size: int, take: Callable[[bytes], object
         raise SnapshotError(f"a file in the content store is damaged: {root.blob(sha256)}")
 
 
-def copy_blob(root: Root, known: tuple[str, int, int], folder: int, name: str) -> None:
-    """A new file with a stored one's bytes and mode."""
-    sha256, size, mode = known
+def copy_blob(root: Root, entry: tuple[str, int, int], folder: int, name: str) -> None:
+    """Create a file with the content and mode of a stored file."""
+    sha256, size, mode = entry
     with open(os.open(name, NEW, 0o600, dir_fd=folder), "wb") as file:
         read_blob(root, sha256, size, file.write)
         os.fchmod(file.fileno(), mode)
@@ -70,16 +70,16 @@ def has_blob(root: Root, sha256: str, size: int) -> bool:
 
 
 def has_link(root: Root, path: str, text: str | None) -> bool:
-    """Whether some snapshot has this very link. Looks for its text: to parse all lists would take long."""
+    """Return whether any snapshot contains this link. Searches raw text: parsing manifests is slow."""
     if text is None:
         return False
-    wanted = json.dumps([portable(path), portable(text)], separators=(",", ":")).encode("ascii")
+    encoded = json.dumps([portable(path), portable(text)], separators=(",", ":")).encode("ascii")
     try:
         names = os.listdir(root.snapshots)
     except FileNotFoundError:
         return False
     for name in names:
         with open(os.open(os.path.join(root.snapshots, name), READ), "rb") as file:
-            if wanted in file.read():
+            if encoded in file.read():
                 return True
     return False

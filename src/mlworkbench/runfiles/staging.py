@@ -1,9 +1,9 @@
-"""Where a download lies until it is whole, so that the destination never looks finished while it is not.
+"""Staging of downloads, so that a destination never looks complete before it is.
 
-A destination that does not exist yet is filled beside its place, in ``NAME.mlw-KEY.part/``, and appears by one rename.
-One that exists holds the mark ``.mlw-unfinished`` for as long; its files appear one by one, each of them whole.
-The same command finds what a killed one has left, and goes on with it. A lock on either keeps two from doing so
-at once; the kernel lets go of it when its holder dies.
+A new destination is filled in ``NAME.mlw-KEY.part/`` next to it and published by a single rename.
+An existing destination contains the marker ``.mlw-unfinished`` during the download, and each file
+appears in it only when complete. Repeating the command resumes a killed download. A lock prevents
+two commands from doing so at once; the kernel releases it when the process ends.
 """
 
 from __future__ import annotations
@@ -14,98 +14,100 @@ import stat
 
 from ..errors import HistoryError, UsageError
 from ..remote.shared.file_lock import try_lock
-from ..remote.shared.tree import CLOEXEC, FOLDER, NOFOLLOW
-from .beneath import Beneath, remove_at
+from ..remote.shared.folder_tree import CLOEXEC, FOLDER, NOFOLLOW
+from .safe_paths import SafeFolders, remove_at
 
 MARK = ".mlw-unfinished"
 _FILES = "files"
-_TEXT = b"A download of mlw into this folder is not finished. The same command goes on where it stopped.\n"
+_TEXT = b"A download by mlw into this folder is incomplete. Run the same command again to resume it.\n"
 
 
-class Stage:
-    """A destination under way. ``target`` is where files go; ``whole`` tells whether all of it appears at once.
+class Staging:
+    """A destination during a download.
 
-    ``resumed``: an earlier command was killed here.
+    ``target``: folder for the files. ``is_new``: the whole destination is published at once.
+    ``resumed``: an earlier download to this destination was killed.
     """
 
-    def __init__(self, place: str, key: str, fresh: bool = False) -> None:
-        self.place = os.path.realpath(place)  # a link to a folder is the user's own; below it none is followed
-        parent, name = os.path.split(self.place)
+    def __init__(self, destination: str, key: str, fresh: bool = False) -> None:
+        # The destination itself may be a link; links below it are not followed.
+        self.destination = os.path.realpath(destination)
+        parent, name = os.path.split(self.destination)
         self._part = part_name(name, key)
         os.makedirs(parent, exist_ok=True)
         self._parent = os.open(parent, FOLDER)
-        self._held = -1
+        self._locked = -1
         self.resumed = False
         try:
-            while not self._begin(fresh):
+            while not self._start(fresh):
                 pass
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, fresh: bool) -> bool:
-        """False if another command has finished meanwhile with what was found here."""
-        name = os.path.basename(self.place)
-        self.whole = not _there(self._parent, name)
-        if not self.whole:
-            if not os.path.isdir(self.place):
-                raise UsageError(f"cannot use {self.place}: not a folder", "choose another folder with -d")
-            self.target = Beneath(self.place)
-            self._drop_old()
-            taken = self._take(self.target.open(""), MARK, os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC)
-            if not taken:
+    def _start(self, fresh: bool) -> bool:
+        """Lock the destination. Return False if another command finished with it in the meantime."""
+        name = os.path.basename(self.destination)
+        self.is_new = not _exists(self._parent, name)
+        if not self.is_new:
+            if not os.path.isdir(self.destination):
+                raise UsageError(f"cannot use {self.destination}: not a folder", "choose another folder with -d")
+            self.target = SafeFolders(self.destination)
+            self._remove_stale()
+            is_locked = self._lock(self.target.open(""), MARK, os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC)
+            if not is_locked:
                 self.target.close()
-            return taken
+            return is_locked
         _mkdir(self._part, 0o700, self._parent)
-        if not self._take(self._parent, self._part, FOLDER | NOFOLLOW):
+        if not self._lock(self._parent, self._part, FOLDER | NOFOLLOW):
             return False
         if fresh:
-            remove_at(self._held, _FILES)
-        _mkdir(_FILES, 0o777, self._held)
-        self.target = Beneath(_FILES, self._held)
+            remove_at(self._locked, _FILES)
+        _mkdir(_FILES, 0o777, self._locked)
+        self.target = SafeFolders(_FILES, self._locked)
         return True
 
-    def _take(self, parent: int, name: str, flags: int) -> bool:
-        held = os.open(name, flags, 0o600, dir_fd=parent)
-        if not try_lock(held):
-            os.close(held)
-            raise HistoryError(f"another command is downloading to {self.place}", "wait until it finishes")
-        found = os.fstat(held)
+    def _lock(self, parent: int, name: str, flags: int) -> bool:
+        descriptor = os.open(name, flags, 0o600, dir_fd=parent)
+        if not try_lock(descriptor):
+            os.close(descriptor)
+            raise HistoryError(f"another command is downloading to {self.destination}", "wait until it finishes")
+        status = os.fstat(descriptor)
         try:
-            current = os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino == found.st_ino
+            is_current = os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino == status.st_ino
         except FileNotFoundError:
-            current = False
-        if not current:
-            os.close(held)
+            is_current = False
+        if not is_current:
+            os.close(descriptor)
             return False
-        self._held = held
-        if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
-            raise UsageError(f"{name} in {self.place} belongs to another user", "choose another folder with -d")
-        self.resumed = found.st_size > 0
-        if stat.S_ISREG(found.st_mode) and not self.resumed:
-            os.write(held, _TEXT)
+        self._locked = descriptor
+        if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+            raise UsageError(f"{name} in {self.destination} belongs to another user", "choose another folder with -d")
+        self.resumed = status.st_size > 0
+        if stat.S_ISREG(status.st_mode) and not self.resumed:
+            os.write(descriptor, _TEXT)
         return True
 
-    def _drop_old(self) -> None:
-        """What was begun beside the place before somebody made it is of no use any more."""
-        if _there(self._parent, self._part):
-            held = os.open(self._part, FOLDER | NOFOLLOW, dir_fd=self._parent)
+    def _remove_stale(self) -> None:
+        """Remove a partial folder that was created before the destination existed."""
+        if _exists(self._parent, self._part):
+            descriptor = os.open(self._part, FOLDER | NOFOLLOW, dir_fd=self._parent)
             try:
-                if try_lock(held):
+                if try_lock(descriptor):
                     remove_at(self._parent, self._part)
             finally:
-                os.close(held)
+                os.close(descriptor)
 
     def publish(self) -> None:
-        """All that was to come is there."""
-        if not self.whole:
+        """Publish the complete download."""
+        if not self.is_new:
             os.unlink(MARK, dir_fd=self.target.open(""))
             return
         try:
-            os.rename(_FILES, os.path.basename(self.place), src_dir_fd=self._held, dst_dir_fd=self._parent)
+            os.rename(_FILES, os.path.basename(self.destination), src_dir_fd=self._locked, dst_dir_fd=self._parent)
         except OSError as error:
             raise HistoryError(
-                f"{self.place} was created by another program ({error.strerror})",
+                f"{self.destination} was created by another program ({error.strerror})",
                 "run the command again, or choose another folder",
             ) from error
         os.rmdir(self._part, dir_fd=self._parent)
@@ -113,20 +115,20 @@ class Stage:
     def close(self) -> None:
         if hasattr(self, "target"):
             self.target.close()
-        for descriptor in (self._held, self._parent):
+        for descriptor in (self._locked, self._parent):
             if descriptor >= 0:
                 os.close(descriptor)
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Staging:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def stage_key(*words: str) -> str:
-    """The same for the same work, so that a repeated command finds what it had begun."""
-    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+def staging_key(*parts: str) -> str:
+    """Return a key that depends only on the work to do, so that a repeated command can resume."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def part_name(name: str, key: str) -> str:
@@ -140,7 +142,7 @@ def _mkdir(name: str, mode: int, parent: int) -> None:
         pass
 
 
-def _there(parent: int, name: str) -> bool:
+def _exists(parent: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:

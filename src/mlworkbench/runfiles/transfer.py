@@ -1,4 +1,4 @@
-"""Copies files from one folder to another: whole or not at all, checked, resumable, in little memory."""
+"""Copy files between folders: atomically, verified, resumable, and in constant memory."""
 
 from __future__ import annotations
 
@@ -11,83 +11,84 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..errors import HistoryError
-from ..remote.shared.tree import NEW, READ, clone, points_inside
-from .beneath import Beneath, refusal
-from .content import CHUNK, copy, digest, write_at
-from .manifest import LINK, Output
+from ..remote.shared.folder_tree import NEW, READ, clone, points_inside
+from .file_content import CHUNK, copy, digest, write_at
+from .output_manifest import LINK, Output
+from .safe_paths import SafeFolders, path_problem
 
 _TRIES = 2
-_NAMED = 1000
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-# O_NONBLOCK: should a file have been swapped for a FIFO, opening it must not block.
+_MAX_ENTRIES = 1000
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# O_NONBLOCK: opening must not block if a file was replaced by a FIFO.
 _OPEN = READ | getattr(os, "O_NONBLOCK", 0)
-# Smaller ones would cost more than they are worth; each is compared with its digest when it is fetched again.
-_SYNCED = 1 << 20
+# Syncing smaller files is not worth the cost; their digests are verified when they are fetched again.
+_MIN_SYNCED = 1 << 20
 
 Report = Callable[[int], None]
-Entries = Callable[[], Iterator[tuple[Output, str]]]  # what to copy, and under which name; asked for twice
+Entries = Callable[[], Iterator[tuple[Output, str]]]  # outputs and their target names; called twice
 T = TypeVar("T")
 
 
-class Noted(list[T]):
-    """The first of many notes, and how many there were: of 100,000 outputs each may have one."""
+class LimitedList(list[T]):
+    """List that stores the first items only: a run may have 100,000 outputs. ``total`` counts all appended items."""
 
     def __init__(self) -> None:
         super().__init__()
         self.total = 0
 
-    def append(self, one: T) -> None:
+    def append(self, item: T) -> None:
         self.total += 1
-        if self.total <= _NAMED:
-            super().append(one)
+        if self.total <= _MAX_ENTRIES:
+            super().append(item)
 
 
 @dataclass
 class Outcome:
-    """What became of the files."""
+    """Result of a transfer."""
 
     copied: int = 0
-    same: int = 0  # there already, with the right content
+    same: int = 0  # already present, with the same content
     size: int = 0
     links: int = 0
-    exists: Noted[str] = field(default_factory=Noted)  # another thing is in the place
-    failed: Noted[tuple[str, str]] = field(default_factory=Noted)
-    skipped: Noted[tuple[str, str]] = field(default_factory=Noted)  # not files; told, and no failure
+    exists: LimitedList[str] = field(default_factory=LimitedList)  # paths where something else exists
+    failed: LimitedList[tuple[str, str]] = field(default_factory=LimitedList)
+    skipped: LimitedList[tuple[str, str]] = field(default_factory=LimitedList)  # not files; reported, but not a failure
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         return not self.exists and not self.failed
 
 
 class _Refused(Exception):
-    """This file cannot be had; the others can."""
+    """Error for a single file that cannot be copied. Other files are not affected."""
 
 
 class _Exists(Exception):
-    """Something else stands in the place."""
+    """Error for a path where something else already exists."""
 
 
 class Transfer:
-    """From one folder into another.
+    """Copier of files from one folder to another.
 
-    ``whole``: nobody sees the target before all of it is there, so that files are written under their own names;
-    what is in it was left by an earlier attempt. Else each appears by itself, and what is there is the user's.
+    ``atomic``: the target folder is private until it is complete, so files are written under their
+    final names, and existing files are from an earlier attempt. Otherwise, each file appears
+    separately, and existing files belong to the user.
     """
 
     def __init__(
         self,
         source: str,
-        target: Beneath,
+        target: SafeFolders,
         *,
-        whole: bool,
+        atomic: bool,
         resumed: bool = False,
         overwrite: bool = False,
         report: Report | None = None,
     ) -> None:
         self.outcome = Outcome()
-        self._source = Beneath(source)
+        self._source = SafeFolders(source)
         self._target = target
-        self._whole = whole
+        self._atomic = atomic
         self._resumed = resumed
         self._overwrite = overwrite
         self._report = report or (lambda count: None)
@@ -103,64 +104,64 @@ class Transfer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, entries: Entries, kept: Callable[[Output, str], None] | None = None) -> Outcome:
-        """Copy all; ``kept`` is told of each that is part of the copy. Links come last: nothing is written after."""
-        for one, name in entries():
-            if self._attempt(self._add, one, name) and kept:
-                kept(one, name)
-        for one, name in entries() if self._links else ():
-            if one.kind == LINK and self._leads_inside(one, name):
-                self._attempt(self._link, one, name)
+    def run(self, entries: Entries, on_added: Callable[[Output, str], None] | None = None) -> Outcome:
+        """Copy all outputs and call ``on_added`` for each. Links are created last."""
+        for output, name in entries():
+            if self._attempt(self._add, output, name) and on_added:
+                on_added(output, name)
+        for output, name in entries() if self._links else ():
+            if output.kind == LINK and self._points_inside(output, name):
+                self._attempt(self._link, output, name)
         return self.outcome
 
-    def _attempt(self, do: Callable[[Output, str], bool], one: Output, name: str) -> bool:
-        """What goes wrong with one output stands in the outcome, and does not keep the others from coming."""
+    def _attempt(self, step: Callable[[Output, str], bool], output: Output, name: str) -> bool:
+        """Run a step for one output. Errors are recorded in the outcome; only a full disk raises an error."""
         try:
-            return do(one, name)
+            return step(output, name)
         except _Exists:
             self.outcome.exists.append(name)
         except _Refused as error:
-            self.outcome.failed.append((one.path, str(error)))
+            self.outcome.failed.append((output.path, str(error)))
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in _DISK_FULL:
                 raise HistoryError(
                     "the disk for the outputs is full",
                     "free disk space and run the command again: it continues where it stopped",
                 ) from error
-            self.outcome.failed.append((one.path, _words(error)))
+            self.outcome.failed.append((output.path, _error_text(error)))
         return False
 
-    def _add(self, one: Output, name: str) -> bool:
-        if one.kind == LINK:
-            if not self._leads_inside(one, name):
-                self.outcome.skipped.append((one.path, f"link to {one.to}, which is outside the outputs"))
+    def _add(self, output: Output, name: str) -> bool:
+        if output.kind == LINK:
+            if not self._points_inside(output, name):
+                self.outcome.skipped.append((output.path, f"link to {output.to}, which is outside the outputs"))
                 return False
             self._links += 1
             return True
-        if not one.is_file:
-            self.outcome.skipped.append((one.path, one.described))
+        if not output.is_file:
+            self.outcome.skipped.append((output.path, output.described))
             return False
-        problem = refusal(one.path) or refusal(name)
+        problem = path_problem(output.path) or path_problem(name)
         if problem:
             raise _Refused(problem)
-        self._file(one, name)
+        self._file(output, name)
         return True
 
     # -- links -------------------------------------------------------------------------------------
 
-    def _leads_inside(self, one: Output, name: str) -> bool:
-        return not refusal(one.path) and not refusal(name) and points_inside(name, one.to)
+    def _points_inside(self, output: Output, name: str) -> bool:
+        return not path_problem(output.path) and not path_problem(name) and points_inside(name, output.to)
 
-    def _link(self, one: Output, path: str) -> bool:
+    def _link(self, output: Output, path: str) -> bool:
         handle, name = self._folder(path)
         try:
-            os.symlink(one.to, name, dir_fd=handle)
+            os.symlink(output.to, name, dir_fd=handle)
         except FileExistsError:
-            if _link_text(handle, name) != one.to:
-                if not self._overwrite and not self._whole:
+            if _link_text(handle, name) != output.to:
+                if not self._overwrite and not self._atomic:
                     raise _Exists from None
                 os.unlink(name, dir_fd=handle)
-                os.symlink(one.to, name, dir_fd=handle)
+                os.symlink(output.to, name, dir_fd=handle)
         self.outcome.links += 1
         return True
 
@@ -170,65 +171,65 @@ class Transfer:
         folder, _, name = path.rpartition("/")
         return self._target.make(folder), name
 
-    def _file(self, one: Output, name: str) -> None:
-        handle, last = self._folder(name)
-        part = last if self._whole else _part_name(one, name)
-        if not self._whole and self._is_there(handle, last, one):
+    def _file(self, output: Output, name: str) -> None:
+        handle, base_name = self._folder(name)
+        part = base_name if self._atomic else _part_name(output, name)
+        if not self._atomic and self._is_present(handle, base_name, output):
             if self._resumed:
-                _drop(handle, part)  # killed when the file had its name, and the part not yet gone
+                _remove_part(handle, part)  # a killed attempt may have left the part file
             self.outcome.same += 1
             return
-        parent, own = self._source.parent(one.path)
+        parent, source_name = self._source.parent(output.path)
         try:
-            source = os.open(own, _OPEN, dir_fd=parent)
+            source = os.open(source_name, _OPEN, dir_fd=parent)
         except OSError as error:
-            raise _Refused(f"no longer a file of the run ({_words(error)})") from None
+            raise _Refused(f"no longer a file of the run ({_error_text(error)})") from None
         try:
-            found = os.fstat(source)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(source)
+            if not stat.S_ISREG(status.st_mode):
                 raise _Refused("no longer a file")
-            if one.sha256 and found.st_size < CHUNK:
-                new = self._bring_small(source, found, one.sha256, handle, part)
+            if output.sha256 and status.st_size < CHUNK:
+                is_new = self._copy_small(source, status, output.sha256, handle, part)
             else:
-                new = self._bring_large(source, one, handle, part)
+                is_new = self._copy_large(source, output, handle, part)
         finally:
             os.close(source)
-        if not self._whole:
-            self._publish(handle, part, last)
-        if new:
+        if not self._atomic:
+            self._publish(handle, part, base_name)
+        if is_new:
             self.outcome.copied += 1
         else:
             self.outcome.same += 1
 
-    def _is_there(self, handle: int, name: str, one: Output) -> bool:
-        """Whether the very file is there already; _Exists if something else is and must stay."""
+    def _is_present(self, handle: int, name: str, output: Output) -> bool:
+        """Return whether the same file exists. Raises ``_Exists`` if another entry must be kept."""
         try:
-            found = os.stat(name, dir_fd=handle, follow_symlinks=False)
+            status = os.stat(name, dir_fd=handle, follow_symlinks=False)
         except FileNotFoundError:
             return False
-        if stat.S_ISREG(found.st_mode) and one.sha256 and found.st_size == one.size:
-            there = os.open(name, _OPEN, dir_fd=handle)
+        if stat.S_ISREG(status.st_mode) and output.sha256 and status.st_size == output.size:
+            existing = os.open(name, _OPEN, dir_fd=handle)
             try:
-                if digest(there, one.size, self._count).hexdigest() == one.sha256:
+                if digest(existing, output.size, self._count).hexdigest() == output.sha256:
                     return True
             finally:
-                os.close(there)
-        if not self._overwrite or stat.S_ISDIR(found.st_mode):
+                os.close(existing)
+        if not self._overwrite or stat.S_ISDIR(status.st_mode):
             raise _Exists
         return False
 
-    def _bring_small(self, source: int, found: os.stat_result, sha256: str, handle: int, part: str) -> bool:
-        """Checked before anything is written; False if an earlier attempt had brought it."""
-        data = os.pread(source, found.st_size + 1, 0)
+    def _copy_small(self, source: int, status: os.stat_result, sha256: str, handle: int, part: str) -> bool:
+        """Verify the content before writing. Return False if an earlier attempt already copied it."""
+        data = os.pread(source, status.st_size + 1, 0)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise _Refused("content differs from what was recorded when the run ended")
         try:
-            target = os.open(part, NEW, _mode(found), dir_fd=handle)
+            target = os.open(part, NEW, _mode(status), dir_fd=handle)
         except FileExistsError:
-            if _holds(handle, part, data):
+            if _has_content(handle, part, data):
                 return False
             os.unlink(part, dir_fd=handle)
-            target = os.open(part, NEW, _mode(found), dir_fd=handle)
+            target = os.open(part, NEW, _mode(status), dir_fd=handle)
         try:
             write_at(target, data, 0)
         finally:
@@ -236,34 +237,34 @@ class Transfer:
         self._count(len(data))
         return True
 
-    def _bring_large(self, source: int, one: Output, handle: int, part: str) -> bool:
+    def _copy_large(self, source: int, output: Output, handle: int, part: str) -> bool:
         for _ in range(_TRIES):
-            if self._fetch(source, one, handle, part):
+            if self._copy_once(source, output, handle, part):
                 return True
         raise _Refused(
-            "content differs from what was recorded when the run ended" if one.sha256 else "changed while copying"
+            "content differs from what was recorded when the run ended" if output.sha256 else "changed while copying"
         )
 
-    def _fetch(self, source: int, one: Output, handle: int, part: str) -> bool:
-        """Make the part whole; False, and then there is none, if its content is not what it should be."""
+    def _copy_once(self, source: int, output: Output, handle: int, part: str) -> bool:
+        """Complete the part file. If its content is wrong, remove it and return False."""
         before = os.fstat(source)
         target = _open_part(part, handle, _mode(before))
         try:
-            if not one.sha256:
-                os.ftruncate(target, 0)  # nothing would tell that its beginning is of another time
+            if not output.sha256:
+                os.ftruncate(target, 0)  # without a digest, outdated content could not be detected
             if self._clones and before.st_size and not os.fstat(target).st_size:
                 self._clones = clone(source, target)
-            found = copy(source, target, before.st_size, self._count)
+            copied_digest = copy(source, target, before.st_size, self._count)
             after = os.fstat(source)
-            if one.sha256:
-                right = found == one.sha256
+            if output.sha256:
+                is_correct = copied_digest == output.sha256
             else:
-                right = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
-            if right and before.st_size >= _SYNCED:
+                is_correct = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+            if is_correct and before.st_size >= _MIN_SYNCED:
                 os.fsync(target)
-            if not right:
+            if not is_correct:
                 os.unlink(part, dir_fd=handle)
-            return right
+            return is_correct
         finally:
             os.close(target)
 
@@ -273,16 +274,16 @@ class Transfer:
 
     def _publish(self, handle: int, part: str, name: str) -> None:
         if self._overwrite:
-            os.rename(part, name, src_dir_fd=handle, dst_dir_fd=handle)  # over a link, not through it
+            os.rename(part, name, src_dir_fd=handle, dst_dir_fd=handle)  # replaces a link instead of following it
             return
         try:
-            # Unlike a rename, this replaces nothing that appeared meanwhile.
+            # Unlike a rename, this never replaces a file that appeared in the meantime.
             os.link(part, name, src_dir_fd=handle, dst_dir_fd=handle, follow_symlinks=False)
         except FileExistsError:
             os.unlink(part, dir_fd=handle)
             raise _Exists from None
-        except OSError:  # a disk without hard links
-            if _there(handle, name):
+        except OSError:  # a file system without hard links
+            if _exists(handle, name):
                 os.unlink(part, dir_fd=handle)
                 raise _Exists from None
             os.rename(part, name, src_dir_fd=handle, dst_dir_fd=handle)
@@ -290,14 +291,14 @@ class Transfer:
         os.unlink(part, dir_fd=handle)
 
 
-def _drop(handle: int, part: str) -> None:
+def _remove_part(handle: int, part: str) -> None:
     try:
         os.unlink(part, dir_fd=handle)
     except FileNotFoundError:
         pass
 
 
-def _there(handle: int, name: str) -> bool:
+def _exists(handle: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=handle, follow_symlinks=False)
     except FileNotFoundError:
@@ -305,35 +306,35 @@ def _there(handle: int, name: str) -> bool:
     return True
 
 
-def _part_name(one: Output, name: str) -> str:
-    """The same for the same file, so that a later attempt goes on with it; short, whatever the name is."""
-    key = hashlib.sha256(f"{name}\0{one.sha256}".encode("utf-8", "surrogateescape")).hexdigest()
+def _part_name(output: Output, name: str) -> str:
+    """Return a short name that depends only on the file, so that a later attempt can resume."""
+    key = hashlib.sha256(f"{name}\0{output.sha256}".encode("utf-8", "surrogateescape")).hexdigest()
     return f".mlw-{key[:24]}.part"
 
 
 def _open_part(part: str, handle: int, mode: int) -> int:
-    """The part of an earlier attempt, else a new one. Whoever writes it holds the lock of the whole download."""
+    """Open the part file of an earlier attempt, or create one. The download's lock protects it."""
     try:
         return os.open(part, (NEW & ~os.O_WRONLY) | os.O_RDWR, mode, dir_fd=handle)
     except FileExistsError:
         target = os.open(part, (_OPEN & ~os.O_RDONLY) | os.O_RDWR, dir_fd=handle)
-    found = os.fstat(target)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    status = os.fstat(target)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(target)
         raise _Refused(f"cannot replace {part}")
     return target
 
 
-def _holds(handle: int, name: str, data: bytes) -> bool:
+def _has_content(handle: int, name: str, data: bytes) -> bool:
     try:
-        there = os.open(name, _OPEN, dir_fd=handle)
+        file = os.open(name, _OPEN, dir_fd=handle)
     except OSError:
-        return False  # a link, or nothing any more
+        return False  # a link, or missing
     try:
-        found = os.fstat(there)
-        return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and os.pread(there, len(data) + 1, 0) == data
+        status = os.fstat(file)
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and os.pread(file, len(data) + 1, 0) == data
     finally:
-        os.close(there)
+        os.close(file)
 
 
 def _link_text(handle: int, name: str) -> str | None:
@@ -343,11 +344,11 @@ def _link_text(handle: int, name: str) -> str | None:
         return None  # not a link
 
 
-def _mode(found: os.stat_result) -> int:
-    return 0o755 if found.st_mode & 0o100 else 0o644
+def _mode(status: os.stat_result) -> int:
+    return 0o755 if status.st_mode & 0o100 else 0o644
 
 
-def _words(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return "blocked by an existing link or file"
     return error.strerror or str(error)

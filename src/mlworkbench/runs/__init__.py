@@ -1,1 +1,1 @@
-"""Submitting runs and working with them: what the command line, Python programs, and notebooks share."""
+"""Submit runs and work with them. Shared by the command line, Python programs, and notebooks."""

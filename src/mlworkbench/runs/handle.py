@@ -9,34 +9,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.project import Project, find_project
+from ..config.project_folder import Project, find_project
 from ..errors import ConfigError, HistoryError, LaunchError, UsageError, WaitTimeout
 from ..follow import Follower
-from ..history.door import History
-from ..hosts.stranger import Stranger
+from ..history.history_api import History
+from ..hosts.unattached import UnattachedHost
 from ..inferred_state import INTERRUPTED
 from ..model import IN_CONTACT, Run, Status
 from ..paths import UserPaths, user_name, user_paths
-from ..runfiles.mask import Mask
+from ..runfiles.secret_masking import Mask
 from .canceling import ask_to_end, await_end
 from .frontend import Frontend, Write
-from .lookup import current, holder, named_run, open_follower, refuse_outside
-from .results import SweepChildren, bring_home, fetch_outputs, forget_unusable_image
+from .open_run import current, folder_owner, named_run, open_follower, refuse_untracked
+from .results import SweepChildren, download_selected_outputs, fetch_outputs, forget_unusable_image
 from .run_messages import RunMessages
 from .submitting import check_request, known_secrets, start_run
 
 if TYPE_CHECKING:
     from ..history.series.points import Points
     from ..request import Request
-    from ..runfiles.manifest import Output
+    from ..runfiles.output_manifest import Output
 
 
 class RunHandle:
-    """A run of the history: ``mlworkbench.submit`` and ``mlworkbench.get_run`` return one.
+    """A run in the history, as returned by ``mlworkbench.submit`` and ``mlworkbench.get_run``.
 
-    A handle holds no connection and no lock. Each call opens what it needs, so that several threads can use the same
-    handle. Calls block; in a coroutine, use ``await asyncio.to_thread(handle.wait)``. Interrupting a call does not
-    affect the run. Errors are subclasses of ``mlworkbench.errors.MlwError``; a run that fails is not an error.
+    A handle is thread-safe: it holds no connection or lock, and calls open what they need. Calls block;
+    in a coroutine, use ``await asyncio.to_thread(handle.wait)``. Interrupting a call does not affect
+    the run. Errors are subclasses of ``mlworkbench.errors.MlwError``; a run that fails is not an error.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RunHandle:
     def run(self) -> Run:
         """Return the current record of the run: status, times, exit code, latest metrics, and more."""
         with self._history() as history:
-            return current(history, history.known(self._id)[0])
+            return current(history, history.load(self._id)[0])
 
     def status(self) -> Status:
         """Return the current status: a text such as ``"Running"`` or ``"Completed"``; ``.final`` if it has ended."""
@@ -89,7 +89,7 @@ class RunHandle:
         that are known here are replaced by ``***``. The log itself is kept byte for byte in the run folder.
         """
         with self._opened() as follower:
-            refuse_outside(follower.run, "its output was not captured", "show what it logged with metrics()")
+            refuse_untracked(follower.run, "its output was not captured", "show what it logged with metrics()")
             follower.refresh()
             secrets = {**known_secrets(follower.run, Frontend(), self._secrets), **self._secrets}
             chunks = self._followed(follower, None) if follow else follower.chunks(live=False)
@@ -103,11 +103,11 @@ class RunHandle:
 
     def outputs(self) -> list[Output]:
         """List the outputs of the run; each has ``path``, ``size`` in bytes, and ``sha256``."""
-        from ..runfiles.manifest import outputs_of  # noqa: PLC0415 - most programs need no list
+        from ..runfiles.output_manifest import outputs_of  # noqa: PLC0415 - most programs need no list
 
         with self._opened() as follower:
             folder = self._paths.root.run(follower.refresh().id)
-            bring_home(follower, self._frontend, lambda output: False)
+            download_selected_outputs(follower, self._frontend, lambda output: False)
             if follower.run.outputs == 0:
                 return []
             outputs, _ = outputs_of(folder)
@@ -119,12 +119,14 @@ class RunHandle:
         Verifies the digest of each file. Files that exist with the same content are kept; other existing files raise
         ``HistoryError`` unless ``overwrite`` is true.
         """
-        from ..runfiles.download import covers, download, plain_name  # noqa: PLC0415 - most programs download nothing
+        from ..runfiles.output_download import covers, download, normalize_name  # noqa: PLC0415 - for downloads only
 
-        names = [plain_name(artifact) for artifact in _listed(artifacts)]
+        names = [normalize_name(artifact) for artifact in _listed(artifacts)]
         with self._opened() as follower:
             run = follower.refresh()
-            bring_home(follower, self._frontend, lambda one: not names or any(covers(name, one.path) for name in names))
+            download_selected_outputs(
+                follower, self._frontend, lambda output: not names or any(covers(name, output.path) for name in names)
+            )
             if run.outputs == 0 and not run.uncollected and not names:
                 Path(to).mkdir(parents=True, exist_ok=True)
                 return Path(to)
@@ -145,7 +147,7 @@ class RunHandle:
         has ended. Without ``wait``, returns before the run has ended.
         """
         with self._opened() as follower:
-            refuse_outside(follower.run, "mlw cannot cancel it", "stop it where it was started")
+            refuse_untracked(follower.run, "mlw cannot cancel it", "stop it where it was started")
             if follower.refresh().status.final:
                 return follower.run
             by = f"{user_name()} with RunHandle.cancel"
@@ -160,8 +162,8 @@ class RunHandle:
         """Yield the log until the run has ended; then download its results."""
         messages = RunMessages(self._frontend.message)
         messages.state_changed(follower.run)
-        if isinstance(follower.target.host, Stranger) and not follower.log_is_home():
-            raise follower.target.host.refusal  # nothing would ever come
+        if isinstance(follower.target.host, UnattachedHost) and not follower.is_log_complete():
+            raise follower.target.host.refusal  # the target cannot be contacted for the rest of the log
         if follower.run.contact != IN_CONTACT:
             messages.contact_changed(follower.run)
         children = self._children(follower) if follower.run.spec.sweep else None
@@ -186,7 +188,7 @@ class RunHandle:
 
     @contextmanager
     def _history(self) -> Iterator[History]:
-        """A history of this call alone: it must not be shared between threads."""
+        """Open a history for this call only, because it must not be shared between threads."""
         history = History(self._paths)
         try:
             yield history
@@ -197,7 +199,7 @@ class RunHandle:
     def _opened(self) -> Iterator[Follower]:
         """Follow the run, or the run that contains it, on its target."""
         with self._history() as history:
-            follower = open_follower(history, holder(history, history.known(self._id)[0]))
+            follower = open_follower(history, folder_owner(history, history.load(self._id)[0]))
             try:
                 yield follower
             finally:
@@ -220,12 +222,12 @@ def submit(project: Project | str | os.PathLike[str], request: Request, *, progr
     Errors are subclasses of ``mlworkbench.errors.MlwError`` with ``message`` and ``hint``.
     """
     frontend, paths = Frontend(progress), user_paths()
-    found = project if isinstance(project, Project) else find_project(Path(project))
+    opened = project if isinstance(project, Project) else find_project(Path(project))
     history = History(paths)
     try:
         checked = check_request(history, request, frontend)
-        claim_project(history, found)
-        started = start_run(history, found, checked, frontend)
+        claim_project(history, opened)
+        started = start_run(history, opened, checked, frontend)
         started.follower.target.host.close()
         return RunHandle(started.follower.run.id, paths, frontend, started.secrets)
     finally:
@@ -249,7 +251,7 @@ def get_run(name: str, *, project: Project | str | os.PathLike[str] = ".", progr
 def claim_project(history: History, project: Project) -> None:
     """Raise ``SameId`` if another folder has the same project ID."""
     from ..config.project_roots import claim_root  # noqa: PLC0415
-    from ..history.overview import project_folders  # noqa: PLC0415
+    from ..history.run_counts import project_folders  # noqa: PLC0415
 
     claim_root(history.paths, project, lambda digits: project_folders(history, digits))
 

@@ -1,60 +1,66 @@
-"""Downloading the results of runs that have ended on other machines, including the children of a sweep."""
+"""Download the results of runs that ended on other machines, including the children of sweeps."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..errors import HistoryError, HostError, UsageError
 from ..follow import Follower
-from ..history.children import may_join
+from ..history.child_runs import may_join
 from ..history.store import History
 from ..model import RunSpec
 from ..remote.shared import endings
 from ..report import units
-from ..report.plain import plain
-from ..runfiles.manifest import Output
+from ..sanitize import plain
 from ..targets.target import Target
 from .frontend import Frontend
+
+if TYPE_CHECKING:
+    from ..runfiles.output_manifest import Output
 
 _SHOWN = 8
 _CHILD_LINE = re.compile(rb"^\d+/\d+ .*?(\S+)$", re.MULTILINE)
 
 
 def fetch_outputs(follower: Follower, frontend: Frontend) -> None:
-    """Download the outputs of a remote run that has ended, as far as its run configuration asks for it."""
+    """Download the outputs of an ended remote run, as specified by its run configuration."""
     run, host = follower.run, follower.target.host
-    if not host.distant or not run.status.final:
+    if not host.is_remote or not run.status.final:
         return
-    from ..fetch import bring_outputs  # noqa: PLC0415 - runs on this machine have nothing to fetch
+    from ..fetch_outputs import download_outputs  # noqa: PLC0415 - runs on this machine have nothing to fetch
 
     try:
         with frontend.progress("outputs") as progress:
-            brought = bring_outputs(run, host, follower.history.paths.root.run(run.id), progress.report)
+            result = download_outputs(run, host, follower.history.paths.root.run(run.id), progress.report)
     except HostError as error:
         frontend.warning(f"outputs not downloaded: {error.message}")
         frontend.message(f"hint: download them with 'mlw history download -r {run.id}'")
         return
-    if brought is None:
+    if result is None:
         return
-    for path, why in brought.outcome.failed[:_SHOWN]:
+    for path, why in result.outcome.failed[:_SHOWN]:
         frontend.warning(f"output {plain(path)}: {why}")
-    if brought.left:
+    if result.left:
         frontend.message(
-            f"{brought.left} outputs ({units.size(brought.left_bytes)}) remain on {run.spec.compute.name};"
+            f"{result.left} outputs ({units.size(result.left_bytes)}) remain on {run.spec.compute.name};"
             f" download them with 'mlw history download -r {run.id}'"
         )
 
 
-def bring_home(follower: Follower, frontend: Frontend, chosen: Callable[[Output], bool]) -> None:
-    """Download the chosen outputs of a remote run and the list of all, whatever its run configuration says."""
+def download_selected_outputs(follower: Follower, frontend: Frontend, chosen: Callable[[Output], bool]) -> None:
+    """Download the chosen outputs of a remote run and its list of outputs.
+
+    The setting ``FetchOutputs`` in the run configuration is ignored.
+    """
     run, host = follower.run, follower.target.host
     folder = follower.history.paths.root.run(run.id)
-    if not host.distant:
+    if not host.is_remote:
         return
-    from ..fetch import bring_outputs, is_home  # noqa: PLC0415 - runs on this machine have nothing to fetch
+    from ..fetch_outputs import are_outputs_downloaded, download_outputs  # noqa: PLC0415 - runs on this machine have nothing to fetch
 
-    if is_home(folder):
+    if are_outputs_downloaded(folder):
         return
     if not run.status.final:
         raise UsageError(
@@ -62,14 +68,14 @@ def bring_home(follower: Follower, frontend: Frontend, chosen: Callable[[Output]
             f"follow it with 'mlw logs -f {run.id}'",
         )
     with frontend.progress("download") as progress:
-        bring_outputs(run, host, folder, progress.report, chosen)
+        download_outputs(run, host, folder, progress.report, chosen)
 
 
 def forget_unusable_image(follower: Follower) -> None:
-    """Examine the image again before the next run if this run could not start in it."""
+    """If the run could not start in its image, forget the image, so that the next run examines it again."""
     spec = follower.run.spec
     if spec.container and spec.container.libc and follower.run.ending == endings.COULD_NOT_START:
-        from ..targets.images import forget  # noqa: PLC0415 - seldom needed
+        from ..targets.image_libc import forget  # noqa: PLC0415 - seldom needed
 
         forget(follower.target, spec.compute, follower.history.paths)
 
@@ -86,7 +92,7 @@ class SweepChildren:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Read more of the parent's log, and fetch the children that have ended according to it."""
+        """Read more of the parent's log and fetch the results of children that it reports as ended."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             match = _CHILD_LINE.match(line)
@@ -95,20 +101,20 @@ class SweepChildren:
                 self._fetch(name)
 
     def fetch_all(self) -> None:
-        """Update all children to their current state."""
+        """Update all children, and fetch the results of those that have ended."""
         for name in self._names:
             self._fetch(name)
 
     def _fetch(self, name: str) -> None:
         try:
-            run = self._history.known(name)[0]
+            run = self._history.load(name)[0]
         except HistoryError:
-            return  # another command has removed it
+            return  # removed by another command
         if run.status.final or not may_join(run.spec, self._parent):
             return
         follower = Follower(self._history, run, self._target)
         follower.refresh()
-        if self._target.host.distant and follower.run.status.final:
+        if self._target.host.is_remote and follower.run.status.final:
             for _ in follower.chunks(live=False):
                 continue
             fetch_outputs(follower, self._frontend)

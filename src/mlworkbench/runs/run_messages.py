@@ -1,4 +1,4 @@
-"""What is reported while a run is followed: build output, the queue, GPUs, Spark, and the contact with its target."""
+"""Messages about a followed run: build output, queue, GPUs, Spark, and contact with its target."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from ..inferred_state import is_unwritten
 from ..model import IN_CONTACT, JsonDict, Run, Status
-from ..report import spark as report_spark
-from ..report.plain import plain
+from ..report import spark_report as report_spark
 from ..run_observer import Observer
+from ..sanitize import plain
 
 Write = Callable[[str], None]
 
 
 class BuildOutput:
-    """The output of the preparation of a run, line by line."""
+    """Writer for the output of a run's preparation, line by line."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -23,13 +23,13 @@ class BuildOutput:
     def feed(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            text = line.decode(errors="replace").partition(" (from ")[0]  # uv names where each package came from
+            text = line.decode(errors="replace").partition(" (from ")[0]  # uv appends the source of each package
             self._write(plain(text.rstrip(), limit=200))
-        self._rest = self._rest[-4096:]  # a line without an end is none of ours
+        self._rest = self._rest[-4096:]  # limit the memory for a line that does not end
 
 
 class RunMessages(Observer):
-    """Writes each message once."""
+    """Observer that writes each message once."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -40,7 +40,7 @@ class RunMessages(Observer):
         self._build.feed(data)
 
     def contact_changed(self, run: Run) -> None:
-        """Lost contact is not a failure of the run: reported once, and once more when it is back."""
+        """Report lost and restored contact once each. Losing contact is not a failure of the run."""
         if run.contact == IN_CONTACT:
             self._write("reconnected")
         else:
@@ -65,7 +65,7 @@ class RunMessages(Observer):
             self._once(f"Spark UI: {page}" + (f" on the target; open a tunnel with: {tunnel}" if tunnel else ""))
         for trouble in spark.get("troubles") or []:
             if isinstance(trouble, dict) and trouble.get("what") in ("executor", "task", "stage"):
-                self._once(f"Spark: {report_spark.trouble(trouble)}", str(trouble.get("number")))
+                self._once(f"Spark: {report_spark.describe_problem(trouble)}", str(trouble.get("number")))
 
     def _report_gpus(self, gpu: JsonDict, warn: bool) -> None:
         from ..remote.gpus.verdict import start_line  # noqa: PLC0415 - runs without a GPU need not wait for it

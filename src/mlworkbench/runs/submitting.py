@@ -1,4 +1,4 @@
-"""The whole use case of a submit: idempotency key, plan, secrets, record, launch, and resuming what was interrupted."""
+"""Submit a run: idempotency key, plan, secrets, record, launch, and resuming after interruptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import submission
-from ..config.project import Project
+from ..config.project_folder import Project
 from ..errors import HostError, LaunchError, SolveError, UsageError
 from ..follow import Follower
 from ..history.store import History, release
@@ -17,20 +17,20 @@ from ..model import Entry, JsonDict, Run, RunSpec
 from ..paths import UserPaths
 from ..report import units
 from ..request import CheckedRequest, Request
-from ..secret import find_secret, known_values, registry_password
+from ..secret_sources import find_secret, known_values, registry_password
 from ..submission import Draft
 from ..targets.target import Target
 from .frontend import Frontend
-from .lookup import open_follower
+from .open_run import open_follower
 
 
 @dataclass(frozen=True)
 class Started:
-    """A run that was put to work, and what is needed to follow it."""
+    """A launched run and what is needed to follow it."""
 
     follower: Follower
-    secrets: Mapping[str, str]  # by name; hidden where the log is shown
-    again: bool = False  # the key had been submitted before
+    secrets: Mapping[str, str]  # by name; masked in the log
+    was_submitted_before: bool = False  # the key was submitted before
 
 
 def check_request(history: History, request: Request, frontend: Frontend, *, dry_run: bool = False) -> CheckedRequest:
@@ -45,17 +45,17 @@ def check_request(history: History, request: Request, frontend: Frontend, *, dry
 def plan_run(
     history: History, project: Project, checked: CheckedRequest, frontend: Frontend, *, dry_run: bool = False
 ) -> Draft:
-    """Decide everything about the run, and report what was noticed. Nothing has been recorded or started."""
+    """Plan the run and report warnings and notes. Nothing is recorded or started."""
     with frontend.progress("snapshot", least=1e6) as progress:
         draft = submission.draft(
-            project, checked, history.paths, progress.report, dry_run=dry_run, tell=frontend.message
+            project, checked, history.paths, progress.report, dry_run=dry_run, report=frontend.message
         )
     frontend.planned(draft)
     return draft
 
 
 def start_run(history: History, project: Project, checked: CheckedRequest, frontend: Frontend) -> Started:
-    """Submit a run; a run with the same key is returned instead, and started if its submit was interrupted."""
+    """Submit a run, or return the run with the same key. Finish its submission if it was interrupted."""
     request = checked.request
     if request.key:
         run = history.by_key(submission.full_key(project, request.key))
@@ -69,7 +69,7 @@ def start_run(history: History, project: Project, checked: CheckedRequest, front
     follower = Follower(history, Run(stored), draft.target)
     try:
         _announce(stored, frontend)
-        put_to_work(history, stored, draft.target, secrets, frontend, everything=request.send_packages)
+        launch_run(history, stored, draft.target, secrets, frontend, everything=request.send_packages)
     except KeyboardInterrupt:
         follower.refresh()
         frontend.detached(follower.run)
@@ -82,11 +82,11 @@ def start_run(history: History, project: Project, checked: CheckedRequest, front
 
 
 def _start_again(history: History, run: Run, checked: CheckedRequest, frontend: Frontend) -> Started:
-    """Return the run that has this key, unless it is a different one."""
+    """Return the run with this key. Raises ``UsageError`` if its command or sweep differs."""
     request, key = checked.request, checked.request.key
     if request.entry is not None and _words(request.entry) != _words(run.spec.entry):
-        words = " ".join((run.spec.entry.name, *run.spec.entry.arguments))
-        raise UsageError(f"key {key!r} belongs to run {run.id}, which ran: {words}", "use another key")
+        command = " ".join((run.spec.entry.name, *run.spec.entry.arguments))
+        raise UsageError(f"key {key!r} belongs to run {run.id}, which ran: {command}", "use another key")
     axes = {axis.name: axis.text for axis in checked.sweep.axes} if checked.sweep else None
     if axes != (run.spec.sweep or {}).get("axes"):
         raise UsageError(f"key {key!r} belongs to run {run.id}, which has a different --sweep", "use another key")
@@ -99,7 +99,7 @@ def _start_again(history: History, run: Run, checked: CheckedRequest, frontend: 
 def resume_run(
     history: History, run: Run, frontend: Frontend, secret_values: Mapping[str, str] | None = None
 ) -> Started:
-    """Follow a run; if its submit was interrupted before a supervisor claimed it, finish that submit."""
+    """Follow a run. If its submission was interrupted before a supervisor claimed it, finish the submission."""
     given = secret_values or {}
     follower = open_follower(history, run)
     if follower.refresh().detail == INTERRUPTED:
@@ -109,11 +109,11 @@ def resume_run(
                 f"mlw experiment resume {run.spec.parent}",
             )
         secrets = secrets_of(run.spec, given, frontend)
-        follower.run = put_to_work(history, run.spec, follower.target, secrets, frontend)
-    return Started(follower, {**known_secrets(run, frontend, given), **given}, again=True)
+        follower.run = launch_run(history, run.spec, follower.target, secrets, frontend)
+    return Started(follower, {**known_secrets(run, frontend, given), **given}, was_submitted_before=True)
 
 
-def put_to_work(
+def launch_run(
     history: History,
     spec: RunSpec,
     target: Target,
@@ -122,7 +122,7 @@ def put_to_work(
     *,
     everything: bool = False,
 ) -> Run:
-    """Launch a recorded run. If that fails, another submit may resume it at once."""
+    """Launch a recorded run. If this fails, another submission can resume it immediately."""
     launched = False
     try:
         with frontend.progress("upload") as progress:
@@ -130,16 +130,16 @@ def put_to_work(
         launched = True
         return run
     finally:
-        if not launched:  # this process may live for days: a notebook
+        if not launched:  # otherwise, this process would block the run; a notebook may run for days
             release(history, spec.id)
 
 
 def secrets_of(spec: RunSpec, given: Mapping[str, str], frontend: Frontend) -> dict[str, str]:
-    """The values that travel beside the run: passed by the caller, else found, else asked for on a terminal."""
+    """Return the secret values for the run: from ``given``, the available sources, or a prompt."""
     ask = frontend.prompts
     secrets = {name: given[name] if name in given else find_secret(name, ask) for name in spec.secrets}
     if spec.container and spec.container.registry:
-        from ..remote.shared.containers import REGISTRY_PASSWORD  # noqa: PLC0415 - runs without a container need not wait for it
+        from ..remote.shared.containers import REGISTRY_PASSWORD  # noqa: PLC0415 - for containers only
 
         registry = spec.container.registry
         secrets[REGISTRY_PASSWORD] = registry_password(registry["server"], registry["username"], ask)
@@ -147,7 +147,7 @@ def secrets_of(spec: RunSpec, given: Mapping[str, str], frontend: Frontend) -> d
 
 
 def known_secrets(run: Run, frontend: Frontend, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The run's secrets as far as they are known without asking, to hide them where the log is shown."""
+    """Return the run's secrets that are available without a prompt, for masking them in the log."""
     values, unknown = known_values(name for name in run.spec.secrets if name not in (given or {}))
     for name in unknown:
         frontend.warning(f"secret {name} is not available here, so it cannot be masked in the output")
@@ -158,7 +158,7 @@ def _announce(spec: RunSpec, frontend: Frontend) -> None:
     frontend.message(f"RunId: {spec.id}")
     if spec.sweep:
         drawn = f", drawn with --seed {spec.sweep['seed']}" if spec.sweep["seed"] is not None else ""
-        runs = units.counted(len(spec.sweep["children"]), "run")
+        runs = units.pluralize(len(spec.sweep["children"]), "run")
         frontend.message(f"sweep of {runs}: {', '.join(spec.sweep['axes'])}{drawn}")
 
 
@@ -176,8 +176,8 @@ def _lock_of(run: Run) -> JsonDict | None:
 
 
 def remember_builds(paths: UserPaths, request: Request, frontend: Frontend) -> None:
-    """Save the packages that may run their build scripts in the user's settings."""
-    from ..settings import add_setting  # noqa: PLC0415 - seldom given
+    """Save the packages that may run build scripts to the user's settings."""
+    from ..user_settings import add_setting  # noqa: PLC0415 - seldom given
 
     for name in sorted(request.allowed_builds):
         if add_setting(paths, "allowed-builds", name):

@@ -1,1 +1,1 @@
-"""Which project files travel, their digests, and the store that keeps their content."""
+"""Snapshots of project files: which files are uploaded, their digests, and the content store."""

@@ -1,4 +1,4 @@
-"""The content store: every file once, under the digest of the very bytes that it holds."""
+"""The content store, which keeps each file once under the digest of its content."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 
 from ..errors import SnapshotError
+from ..remote.shared.folder_tree import NEW, clone, make_private
 from ..remote.shared.layout import Root
-from ..remote.shared.tree import NEW, clone, make_private
-from .notes import amount
-from .record import write_whole
+from .scan_cache import write_atomically
+from .snapshot_warnings import format_size
 
 _CHUNK = 1 << 20
 _ZEROS = bytes(_CHUNK)
@@ -22,7 +22,7 @@ _PART = "part-"
 
 
 class Store:
-    """Takes files in. ``pending`` is what is still to come, in bytes, so that a full disk is seen beforehand."""
+    """Writer that adds files to the store. ``pending``: remaining bytes, to detect a full disk early."""
 
     def __init__(self, root: Root, pending: int, report: Callable[[int], None]) -> None:
         self._root = root
@@ -32,14 +32,17 @@ class Store:
         self._ready = False
 
     def has(self, sha256: str, size: int) -> bool:
-        """A blob of another size was cut short by a power failure: as good as none."""
+        """Return whether the blob exists with the right size; a power failure may have truncated it."""
         try:
             return os.stat(self._root.blob(sha256)).st_size == size
         except OSError:
             return False
 
     def add(self, source: int, size: int, guess: str = "") -> tuple[str, int]:
-        """Store the first ``size`` bytes of an open file; (digest, bytes stored). OSError is about the source."""
+        """Store the first ``size`` bytes of a file.
+
+        Return the digest and the number of stored bytes. An ``OSError`` always concerns the source file.
+        """
         if size <= _CHUNK:
             return self._add_small(source, size)
         if guess and self.has(guess, size) and _digest(source, size, self._report) == guess:
@@ -47,10 +50,10 @@ class Store:
         return self._add_large(source, size)
 
     def write_manifest(self, digest: str, data: bytes) -> None:
-        """The last step of a snapshot: that this file exists says that all its blobs do."""
+        """Write the manifest as the last step of a snapshot: it exists only if all its blobs do."""
         try:
             make_private(self._root.path, self._root.snapshots)
-            write_whole(self._root.snapshot(digest), data)
+            write_atomically(self._root.snapshot(digest), data)
         except OSError as error:
             raise self._refused(error) from error
 
@@ -91,7 +94,7 @@ class Store:
             if not data:
                 break
             digest.update(data)
-            if data == _ZEROS:  # a hole, most likely: leave one
+            if data == _ZEROS:  # probably a hole: keep it
                 os.lseek(target, len(data), os.SEEK_CUR)
             else:
                 self._write(target, data)
@@ -115,7 +118,7 @@ class Store:
         if not self._ready:
             self._ready = True
             if self._free() < self._pending:
-                # A disk that clones needs no room. The trial leaves content behind, hence the truncation.
+                # Cloning needs no disk space. A successful attempt fills the file, so truncate it.
                 if not self._clone(source, target):
                     _discard(part, target)
                     raise self._full()
@@ -150,7 +153,7 @@ class Store:
             raise self._refused(error) from error
 
     def _sweep(self) -> None:
-        """Remove what killed snapshots left behind."""
+        """Remove files left by killed snapshots."""
         with os.scandir(self._root.blobs) as listing:
             parts = [entry.path for entry in listing if entry.name.startswith(_PART)]
         for part in parts:
@@ -158,7 +161,7 @@ class Store:
                 if time.time() - os.stat(part).st_mtime > _STALE:
                     os.unlink(part)
             except FileNotFoundError:
-                pass  # another snapshot, taken at this moment, was done with it
+                pass  # just removed by another snapshot
 
     def _free(self) -> int:
         disk = os.statvfs(self._root.blobs)
@@ -172,13 +175,13 @@ class Store:
     def _full(self) -> SnapshotError:
         return SnapshotError(
             f"the disk that holds {self._root.path} (mounted at {_mount(self._root.path)}) has no room for the"
-            f" snapshot: up to {amount(self._pending)} needed, {amount(self._free())} free",
+            f" snapshot: up to {format_size(self._pending)} needed, {format_size(self._free())} free",
             "free disk space, or list what the run does not need in .mlwignore",
         )
 
 
 def _read(source: int, size: int, offset: int) -> bytes:
-    """Up to ``size`` bytes; fewer only at the end of the file."""
+    """Read up to ``size`` bytes. Fewer are returned only at the end of the file."""
     data = os.pread(source, size, offset)
     while data and len(data) < size:
         more = os.pread(source, size - len(data), offset + len(data))

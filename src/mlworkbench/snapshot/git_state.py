@@ -1,8 +1,9 @@
-"""The state of the project's git repository, read without running anything that the project configures.
+"""State of the project's Git repository, read without running anything that the project configures.
 
-A cloned project is data: its ``.git/config`` may name programs (fsmonitor, filters, diff drivers, hooks) that git
-would start. So commit and branch are read from the files, and the diff is made by git in a throw-away repository of
-ours that only borrows the project's objects and a copy of its index.
+A cloned project is untrusted: its ``.git/config`` may name programs (fsmonitor, filters, diff
+drivers, hooks) that Git would start. The commit and branch are read directly from files. Git
+creates the diff in a temporary repository that shares only the project's objects and a copy of its
+index.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from itertools import chain
 from pathlib import Path
 
 from ..model import Git
-from ..remote.shared.programs import is_shim
-from ..remote.shared.tree import CLOEXEC, NEW, remove
+from ..remote.shared.folder_tree import CLOEXEC, NEW, remove
+from ..remote.shared.program_lookup import is_shim
 
 LARGEST_DIFF = 10_000_000
 TIME_LIMIT = 10.0
 _GRACE = 2.0
 _LARGEST_INDEX = 1 << 30
-_LARGEST_LIST = 1 << 27  # bytes of all names in the index
-# Git itself never adds these. It would read such a file wherever the name leads.
+_LARGEST_LIST = 1 << 27  # maximum bytes of all names in the index
+# Git never adds these names itself, but would read such files even outside of the work tree.
 _OUTSIDE = re.compile(rb"(?:\A|[\0/])(?:\.{0,2}|\.git)(?=[\0/])", re.IGNORECASE)
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(r"refs/(?!.*\.\.)[^\x00-\x20\x7f~^:?*\[\\]+")
-# Settings that say how the work tree is stored, with the words that are let through. Without them every file of a
-# repository on a disk without mode bits, or with CRLF line ends, would look changed.
+# Settings for how the work tree is stored, with their allowed values. Without them, every file in a repository
+# on a disk without mode bits, or with CRLF line endings, would look changed.
 _HARMLESS = {
     "filemode": ("true", "false"),
     "symlinks": ("true", "false"),
@@ -53,7 +54,7 @@ _DIFF = (
 
 
 class GitReader:
-    """Starts reading at once and goes on beside the caller, who must call ``close``."""
+    """Reader of the Git state. It starts Git in the background, and the caller must call ``close``."""
 
     def __init__(self, project: Path) -> None:
         self._state: Git | None = None
@@ -79,18 +80,18 @@ class GitReader:
             self._problem = (
                 "the repository is outside the project and does not list this folder as one of its work trees"
             )
-        elif repository.borrows():
+        elif repository.uses_foreign_objects():
             self._problem = "the repository uses objects of another repository"
         elif program is None:
             self._problem = "git is not installed"
         else:
             self._scratch = _private_folder()
-            repository.imitate(self._scratch)
-            # Both at once: the diff is discarded if the list shows files from outside the work tree.
+            repository.replicate_to(self._scratch)
+            # Run both in parallel: the diff is discarded if the list contains files outside of the work tree.
             self._listing = self._run(program, repository.top, ["ls-files", "--cached", "-z"])
             self._process = self._run(program, repository.top, [*_DIFF, "--", os.path.relpath(project, repository.top)])
 
-    def _run(self, program: str, top: str, words: list[str]) -> subprocess.Popen[bytes]:
+    def _run(self, program: str, top: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [
                 program,
@@ -101,7 +102,7 @@ class GitReader:
                 "core.fsmonitor=false",
                 "-c",
                 "core.hooksPath=/dev/null",
-                *words,
+                *arguments,
             ],
             cwd=top,
             env=_environment(self._scratch),
@@ -111,7 +112,7 @@ class GitReader:
         )
 
     def finish(self) -> tuple[Git, bytes] | None:
-        """The state and the diff. A diff that could not be made, or not whole, ends in a line that says so."""
+        """Return the state and the diff. An incomplete diff ends with a line that states the reason."""
         if self._state is None:
             return None
         diff = self._collect() if self._process is not None and self._stays_inside() else b""
@@ -121,7 +122,7 @@ class GitReader:
         return Git(self._state.commit, self._state.branch, dirty), diff
 
     def _stays_inside(self) -> bool:
-        """Whether all names in the index are of files in the work tree; an index can be made by hand."""
+        """Return whether all names in the index are files in the work tree. The index is untrusted."""
         assert self._listing is not None
         names, self._problem = self._read(self._listing, _LARGEST_LIST)
         if not self._problem and _OUTSIDE.search(names):
@@ -134,12 +135,12 @@ class GitReader:
         return diff
 
     def _read(self, process: subprocess.Popen[bytes], limit: int) -> tuple[bytes, str]:
-        """Output of at most ``limit`` bytes, and why it is incomplete, or an empty text."""
+        """Return at most ``limit`` bytes of output and the reason if it is incomplete, otherwise an empty string."""
         assert process.stdout is not None
         parts: list[bytes] = []
         size = 0
         problem = ""
-        # Nobody read while the caller was busy, so git may have stood still: it gets some time in any case.
+        # Git may have been blocked while the caller was busy, so it always gets some time.
         deadline = max(self._deadline, time.monotonic() + _GRACE)
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
@@ -172,12 +173,12 @@ class GitReader:
 
 
 class _Repository:
-    """What the files of a repository say, read by us."""
+    """Content of a repository's files, read without Git."""
 
     def __init__(self, top: str, folder: str) -> None:
         self.top = top
         self.folder = folder
-        common = _own_line(folder, "commondir")  # there is one in a linked work tree
+        common = _own_line(folder, "commondir")  # exists in a linked work tree
         self.common = os.path.join(folder, common) if common else folder
         head = _own_line(folder, "HEAD") or ""
         name = head[5:].strip() if head.startswith("ref: ") else ""
@@ -193,9 +194,9 @@ class _Repository:
                 line = _read_line(folder) or ""
                 folder = os.path.join(top, line[8:]) if line.startswith("gitdir: ") else ""
             if folder and os.path.isfile(os.path.join(folder, "HEAD")):
-                found = _Repository(top, folder)
-                # Where references are in a table (reftable) the file HEAD names a branch that cannot exist.
-                return None if found.branch == ".invalid" else found
+                repository = _Repository(top, folder)
+                # With reftable, the file HEAD names a branch that cannot exist.
+                return None if repository.branch == ".invalid" else repository
             if os.path.lexists(os.path.join(top, ".git")) or top == os.path.dirname(top):
                 return None
             top = os.path.dirname(top)
@@ -210,13 +211,14 @@ class _Repository:
             name = text[5:]
         packed = _own_file(self.common, "packed-refs", 1 << 26) or b""
         line = rb"^([0-9a-f]{40}|[0-9a-f]{64}) " + re.escape(os.fsencode(name)) + rb"$"
-        found = re.search(line, packed, re.MULTILINE)
-        return found[1].decode("ascii") if found else None
+        match = re.search(line, packed, re.MULTILINE)
+        return match[1].decode("ascii") if match else None
 
     def is_own(self) -> bool:
-        """Whether the repository is in this work tree, or lists it as one of its work trees.
+        """Return whether the repository is in this work tree or lists it as one of its work trees.
 
-        A project may name any repository of the user, in a file or by links. The diff would have all of its content.
+        A project may refer to any of the user's repositories, in a file or through links, and the diff
+        would expose its content.
         """
         dot, folder, common = (
             os.path.join(self.top, ".git"),
@@ -224,18 +226,18 @@ class _Repository:
             os.path.realpath(self.common),
         )
         if folder == dot:
-            known = common == folder
+            is_linked = common == folder
         elif common == folder:  # a submodule
             worktree = _WORKTREE.search(self._config())
-            known = worktree is not None and os.path.realpath(os.path.join(folder, worktree[1])) == self.top
+            is_linked = worktree is not None and os.path.realpath(os.path.join(folder, worktree[1])) == self.top
         else:  # a linked work tree
             back = os.path.realpath(os.path.join(folder, _own_line(folder, "gitdir") or ""))
-            known = back == dot and os.path.dirname(folder) == os.path.join(common, "worktrees")
+            is_linked = back == dot and os.path.dirname(folder) == os.path.join(common, "worktrees")
         parts = ((folder, "index"), (common, "objects"), (common, "config"))
-        return known and all(_is_below(base, name) for base, name in parts)
+        return is_linked and all(_is_below(base, name) for base, name in parts)
 
-    def borrows(self) -> bool:
-        """Whether objects are outside, by a list of other repositories or by links: they may be private files."""
+    def uses_foreign_objects(self) -> bool:
+        """Return whether alternates or links lead to objects elsewhere, which may be private files."""
         objects = os.path.join(self.common, "objects")
         listed = os.path.join(objects, "info", "alternates")
         if os.path.lexists(listed):
@@ -249,8 +251,8 @@ class _Repository:
     def _config(self) -> str:
         return (_own_file(self.common, "config", 1 << 20) or b"").decode("utf-8", "replace")
 
-    def imitate(self, folder: str) -> None:
-        """Make a repository of ours in ``folder`` that has the same commit and index, and borrows the objects."""
+    def replicate_to(self, folder: str) -> None:
+        """Create a repository in ``folder`` with the same commit and index, and shared objects."""
         assert self.commit is not None
         for name in ("objects", "objects/info", "refs"):
             os.mkdir(os.path.join(folder, name), 0o700)
@@ -269,7 +271,7 @@ class _Repository:
             return
         when = os.stat(os.path.join(self.folder, name)).st_mtime_ns
         _write(folder, name, data)
-        # Git tells by this time which entries are too young to be trusted.
+        # Git uses this time to detect entries that are too recent to be trusted.
         os.utime(os.path.join(folder, name), ns=(when, when))
 
     def _settings(self) -> str:
@@ -289,7 +291,7 @@ class _Repository:
 
 
 def find_program(top: str) -> str | None:
-    """git from PATH; entries that are relative or inside the project might hold anything, and shims start anything."""
+    """Return the path of Git, ignoring shims and PATH entries that are relative or inside the project."""
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         real = os.path.realpath(folder)
         if os.path.isabs(folder) and real != top and not real.startswith(top.rstrip(os.sep) + os.sep):
@@ -317,7 +319,7 @@ def _environment(home: str) -> dict[str, str]:
 
 
 def _private_folder() -> str:
-    """mkdtemp without the import of tempfile, which costs as much as the whole scan of a small project."""
+    """Create a temporary folder without ``tempfile``, whose import takes as long as a small project scan."""
     place = next((p for p in (os.environ.get("TMPDIR", ""), "/tmp") if os.path.isdir(p)), os.getcwd())
     path = os.path.join(os.path.abspath(place), f"mlw-git-{os.urandom(8).hex()}")
     os.mkdir(path, 0o700)
@@ -325,18 +327,18 @@ def _private_folder() -> str:
 
 
 def _read_file(path: str, limit: int) -> bytes | None:
-    """A regular file of at most ``limit`` bytes; None when it is not there or something else."""
+    """Return the content of a regular file of at most ``limit`` bytes; None for anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return None
     with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        return file.read() if stat.S_ISREG(found.st_mode) and found.st_size <= limit else None
+        status = os.fstat(descriptor)
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= limit else None
 
 
 def _is_below(base: str, name: str) -> bool:
-    """Whether a path stays below its base when links are resolved."""
+    """Return whether a path stays below its base folder when links are resolved."""
     return os.path.realpath(os.path.join(base, name)).startswith(os.path.realpath(base) + os.sep)
 
 
@@ -345,7 +347,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return list(entries)
     except FileNotFoundError:
-        return []  # git tidies up meanwhile, or will say itself that it is missing
+        return []  # Git is cleaning up, or will report the missing folder
 
 
 def _own_file(base: str, name: str, limit: int) -> bytes | None:

@@ -1,7 +1,7 @@
-"""The patterns of ``.gitignore``: read and matched as git does it (wildmatch.c and dir.c), on bytes.
+"""Parse and match ``.gitignore`` patterns as Git does (wildmatch.c and dir.c), on bytes.
 
-Not by the pathspec library: it answers for whole paths as if no folder were ever pruned, so that for ``data/**``
-with ``!data/keep.csv`` the folder itself counts as ignored and the file in it is lost.
+The pathspec library is not used, because it matches whole paths as if no folder were ever pruned.
+For ``data/**`` with ``!data/keep.csv``, it ignores the folder itself, and the file in it is lost.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ class Pattern(NamedTuple):
     regex: re.Pattern[bytes]
     negated: bool
     folders_only: bool
-    by_name: bool  # a pattern without a slash is about the last part of the path only
+    by_name: bool  # a pattern without a slash matches only the last path component
 
 
 @cache
 def read_patterns(text: bytes) -> tuple[Pattern, ...]:
-    """The patterns of an ignore file, the last one first: it is the last match that counts."""
+    """Return the patterns of an ignore file in reverse order, because the last match wins."""
     lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     patterns = [_read_line(line.removesuffix(b"\r")) for line in lines]
     return tuple(pattern for pattern in reversed(patterns) if pattern is not None)
 
 
 def find_match(patterns: tuple[Pattern, ...], path: bytes, is_folder: bool) -> bool | None:
-    """True: ignored, False: wanted, None: nothing said. ``path`` is relative to the folder of the ignore file."""
+    """Return True if ignored, False if included, and None without a match.
+
+    ``path`` is relative to the folder of the ignore file.
+    """
     name = path.rpartition(b"/")[2]
     for pattern in patterns:
         if pattern.folders_only and not is_folder:
@@ -56,29 +59,30 @@ def _read_line(line: bytes) -> Pattern | None:
 
 
 def _trim(line: bytes) -> bytes:
-    """Without trailing spaces, except one that is escaped by a backslash."""
+    """Remove trailing spaces, except one escaped by a backslash."""
     kept = line.rstrip(b" ")
     escaped = (len(kept) - len(kept.rstrip(b"\\"))) % 2
     return line[: len(kept) + escaped]
 
 
 def _translate(glob: bytes) -> bytes | None:
-    """A regular expression; None for a pattern that can match nothing (git keeps silent about these, too)."""
+    """Return a regular expression; None if the pattern is malformed. Git ignores such patterns, too."""
     parts: list[bytes] = []
     at = 0
     wild = False
     while at < len(glob):
         char = glob[at : at + 1]
         if char == b"*":
-            # Git compares the part before the first wildcard by itself, so there, too, two stars count as begun afresh.
+            # Git matches the text before the first wildcard separately. Two stars after this text therefore count
+            # as the start of a path component.
             part, at = _translate_stars(glob, at, opens=glob[at - 1 : at] == b"/" or not wild)
         elif char == b"?":
             part, at = b"[^/]", at + 1
         elif char == b"[":
-            found = _translate_class(glob, at)
-            if found is None:
+            translated = _translate_class(glob, at)
+            if translated is None:
                 return None
-            part, at = found
+            part, at = translated
         elif char == b"\\":
             if at + 1 == len(glob):
                 return None
@@ -91,10 +95,11 @@ def _translate(glob: bytes) -> bytes | None:
 
 
 def _join(parts: list[bytes]) -> bytes:
-    """One expression that takes no exponential time, as many stars as there may be.
+    """Return an expression that never takes exponential time, regardless of the number of stars.
 
-    Where a star is followed by another one of its kind, the first place that fits what is between them is as good as
-    any later one: no other place is tried. Between stars that cross folders there is always the same number of slashes.
+    If a star is followed by another star of its kind, the first match of the part between them is as
+    good as any later one, so no other is tried. Between stars that cross folders, the number of slashes
+    is constant.
     """
     counter = count()
     *before, last = _split(parts, (_FOLDERS, _ANYTHING))
@@ -107,24 +112,24 @@ def _join(parts: list[bytes]) -> bytes:
 
 def _join_section(parts: list[bytes], counter: Iterator[int], *, last: bool) -> bytes:
     chunks = [star + b"".join(chunk) for star, chunk in _split(parts, (_STAR,))]
-    end = len(chunks) - 1 if last else len(chunks)  # what comes last must reach the end of the path
+    end = len(chunks) - 1 if last else len(chunks)  # the last part must reach the end of the path
     shortest = [_once(_SHORTEST[_STAR] + chunk[len(_STAR) :], counter) for chunk in chunks[1:end]]
     return b"".join([chunks[0], *shortest, *chunks[max(end, 1) :]])
 
 
 def _split(parts: list[bytes], stars: tuple[bytes, ...]) -> list[tuple[bytes, list[bytes]]]:
-    """The parts after each star, with that star; first those before any."""
-    found: list[tuple[bytes, list[bytes]]] = [(b"", [])]
+    """Return each star with the parts after it. The first item has the parts before any star."""
+    sections: list[tuple[bytes, list[bytes]]] = [(b"", [])]
     for part in parts:
         if part in stars:
-            found.append((part, []))
+            sections.append((part, []))
         else:
-            found[-1][1].append(part)
-    return found
+            sections[-1][1].append(part)
+    return sections
 
 
 def _once(regex: bytes, counter: Iterator[int]) -> bytes:
-    """An atomic group, which Python has since 3.11 only: a lookahead is never entered again."""
+    """Return an atomic group as a lookahead; Python supports atomic groups only since version 3.11."""
     name = b"g%d" % next(counter)
     return b"(?=(?P<%s>%s))(?P=%s)" % (name, regex, name)
 
@@ -161,7 +166,7 @@ _CLASSES = {
 
 
 def _translate_class(glob: bytes, start: int) -> tuple[bytes, int] | None:
-    """``[...]`` from its opening bracket on; None when it is never closed or names an unknown class."""
+    """Parse ``[...]`` from its opening bracket; None if it is unclosed or names an unknown class."""
     at = start + 1
     negated = glob[at : at + 1] in (b"!", b"^")
     at += negated
@@ -175,7 +180,7 @@ def _translate_class(glob: bytes, start: int) -> tuple[bytes, int] | None:
             at = close + 1
         else:
             low, high, at = _read_range(glob, at)
-            # A range that runs backwards still holds its beginning.
+            # A reversed range still contains its start.
             items.append(re.escape(low) + (b"-" + re.escape(high) if low < high else b""))
         if close < 0 or not items[-1]:
             return None
@@ -184,7 +189,7 @@ def _translate_class(glob: bytes, start: int) -> tuple[bytes, int] | None:
 
 
 def _read_range(glob: bytes, at: int) -> tuple[bytes, bytes, int]:
-    """(first, last, where to go on); the first is empty at the end of the pattern."""
+    """Return the first and last characters and the next position. The first is empty at the end of the pattern."""
     low, at = _read_member(glob, at)
     if glob[at : at + 1] == b"-" and glob[at + 1 : at + 2] not in (b"", b"]"):
         high, at = _read_member(glob, at + 1)

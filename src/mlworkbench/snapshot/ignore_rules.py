@@ -1,4 +1,4 @@
-"""Which names of a project travel: ignore files, what never travels, and what looks like a secret."""
+"""Rules for which project files are uploaded: ignore files, fixed exclusions, and likely secrets."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ import re
 from typing import NamedTuple
 
 from ..paths import DATA_MARK
-from .rules import find_match, read_patterns
+from .gitignore import find_match, read_patterns
 
-# A later one of the same folder wins, so that ours has the last word.
+# Within a folder, later files take precedence, so that ``.mlwignore`` wins.
 IGNORE_FILES = (".gitignore", ".amlignore", ".mlwignore")
-OURS = ".mlwignore"
+MLW_IGNORE = ".mlwignore"
 
-ALWAYS = frozenset({".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".DS_Store"})
-# The working copy makes its own outputs/; the others were written by the original's runs.
-AT_TOP = frozenset({"outputs", "azureml-logs", ".azuremlhistory_git"})
-# What our own commands write into a project: bundles of diagnostics, and what a killed download or restore has left.
-_WRITTEN_BY_US = re.compile(
+ALWAYS_IGNORED = frozenset({".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".DS_Store"})
+# The working copy creates its own ``outputs/``; Azure ML Workbench runs wrote the others.
+TOP_LEVEL_NAMES = frozenset({"outputs", "azureml-logs", ".azuremlhistory_git"})
+# Files that mlw writes into a project: diagnostics bundles, and leftovers of killed downloads and restores.
+_MLW_FILES = re.compile(
     r"\.?diagnostics-[a-z0-9-]+-[a-z]+-[a-z]+-[2-9a-z]{4}\.zip(\.[0-9a-f]{12}\.part)?"
     r"|\.mlw-(unfinished|[0-9a-f]{24}\.part|restore-[0-9a-f]{16})|.*\.mlw-[0-9a-f]{16}\.part",
     re.DOTALL,
 )
-# A folder that contains one of these is a virtual or conda environment, useless on any other machine, or a cache.
-USUAL_MARKS = frozenset({"pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"})
-USUAL_NAMES = frozenset({"node_modules", ".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"})
+# A folder that contains one of these is a cache or an environment, which is useless on another machine.
+SKIP_MARKERS = frozenset({"pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"})
+SKIPPED_NAMES = frozenset(
+    {"node_modules", ".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"}
+)
 
-# Why a name was left out.
+# Reasons why a name is excluded.
 IGNORED = "ignored"
-USUAL = "usual"  # left out by default, as most projects want it
+USUAL = "usual"  # excluded by default, as most projects expect
 SECRET = "secret"
 SPECIAL = "special"
 
@@ -41,41 +43,41 @@ _SECRET_FILE = re.compile(
 
 
 class Rules(NamedTuple):
-    """One ignore file: the folder that it stands in, its name, its text."""
+    """An ignore file with its folder, name, and text."""
 
     folder: str
     name: str
     text: bytes
 
 
-Chain = tuple[Rules, ...]  # all that apply to a folder: from the project's top downwards
+Chain = tuple[Rules, ...]  # ignore files that apply to a folder, starting at the project root
 
 
-def judge(chain: Chain, folder: str, name: str, is_folder: bool) -> str:
-    """Why this name is left out; "" when it travels. The folders above it are known to travel."""
-    if name in ALWAYS or (not folder and name in AT_TOP) or _WRITTEN_BY_US.fullmatch(name):
+def exclusion_reason(chain: Chain, folder: str, name: str, is_folder: bool) -> str:
+    """Return why this name is excluded, or "". Its parent folders must be included."""
+    if name in ALWAYS_IGNORED or (not folder and name in TOP_LEVEL_NAMES) or _MLW_FILES.fullmatch(name):
         return IGNORED
     ignored, by = _find_rule(chain, f"{folder}/{name}" if folder else name, is_folder)
     if ignored:
         return IGNORED
-    if ignored is False and by == OURS:
+    if ignored is False and by == MLW_IGNORE:
         return ""
     if looks_secret(name, is_folder):
         return SECRET
-    return USUAL if is_folder and name in USUAL_NAMES else ""
+    return USUAL if is_folder and name in SKIPPED_NAMES else ""
 
 
-def judge_content(chain: Chain, folder: str, names: set[str]) -> str:
-    """Why a folder is left out because of what it contains; "" when it travels. ``chain``: of the folders above it."""
-    if DATA_MARK in names:  # a data folder of ours, with the history, and with keys to machines
+def folder_exclusion_reason(chain: Chain, folder: str, names: set[str]) -> str:
+    """Return why the content of a folder excludes it, or "". ``chain``: ignore files of its parents."""
+    if DATA_MARK in names:  # an mlw data folder, with the history and SSH keys
         return IGNORED
-    if USUAL_MARKS.isdisjoint(names) or _find_rule(chain, folder, True) == (False, OURS):
+    if SKIP_MARKERS.isdisjoint(names) or _find_rule(chain, folder, True) == (False, MLW_IGNORE):
         return ""
     return USUAL
 
 
 def _find_rule(chain: Chain, path: str, is_folder: bool) -> tuple[bool | None, str]:
-    """Whether the path is ignored, and by which ignore file; None if none mentions it."""
+    """Return whether the path is ignored, and by which ignore file; None if no pattern matches."""
     raw = os.fsencode(path)
     for rules in reversed(chain):
         below = len(os.fsencode(rules.folder)) + 1 if rules.folder else 0
@@ -86,5 +88,5 @@ def _find_rule(chain: Chain, path: str, is_folder: bool) -> tuple[bool | None, s
 
 
 def looks_secret(name: str, is_folder: bool) -> bool:
-    """Whether a name is one under which passwords and private keys are usually kept."""
+    """Return whether files with this name usually contain passwords or private keys."""
     return name in _SECRET_FOLDERS if is_folder else _SECRET_FILE.fullmatch(name) is not None

@@ -1,6 +1,6 @@
-"""Looks at the project: which files travel, and which of them are unchanged since the last look.
+"""Scan a project to find the files to upload and those unchanged since the last scan.
 
-Opens no file but ignore files.
+Only ignore files are opened.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ import errno
 import os
 import stat
 
-from ..remote.shared.tree import CLOEXEC, NOFOLLOW, Folders, join
-from .ignore import IGNORE_FILES, IGNORED, SPECIAL, Chain, Rules, judge, judge_content
-from .record import Folder, Known
+from ..remote.shared.folder_tree import CLOEXEC, NOFOLLOW, FolderHandles, join
+from .ignore_rules import IGNORE_FILES, IGNORED, SPECIAL, Chain, Rules, exclusion_reason, folder_exclusion_reason
+from .scan_cache import FileRecord, Folder
 
 READ = os.O_RDONLY | NOFOLLOW | CLOEXEC | getattr(os, "O_NONBLOCK", 0)
-# What opening answers when the thing is not there any more, or has become something else.
+# Errors that ``open()`` raises if the entry was removed or replaced in the meantime.
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _MARK = {"files": "", "links": "", "folders": "/", "special": "//"}
 _LARGEST_RULES = 1 << 20
 
 
 class Scan:
-    """One look at a project; what it found stands in its fields."""
+    """A scan of a project. The constructor runs the scan, and the attributes contain the result."""
 
-    def __init__(self, project: str, known: dict[str, Folder], skip: str | None = None) -> None:
+    def __init__(self, project: str, previous: dict[str, Folder], skip: str | None = None) -> None:
         self.folders: dict[str, Folder] = {}
         self.unread: list[tuple[str, OSError]] = []
         self.gone: list[str] = []
         self.todo: list[tuple[str, str]] = []  # (folder, name) of the files whose content must be read
         self.todo_size = 0
-        self.todo_room = 0  # what they take on the disk: less, where there are holes
-        self._known = known
+        self.todo_room = 0  # size on disk, which is smaller for files with holes
+        self._previous = previous
         self._skip = skip
-        with Folders(project) as handles:
+        with FolderHandles(project) as handles:
             pending: list[tuple[str, bool, Chain]] = [("", True, ())]
             while pending:
                 folder, trusted, chain = pending.pop()
@@ -44,7 +44,7 @@ class Scan:
                     self._fail(folder, error)
                     continue
                 pending += self._visit(folder, handle, entries, trusted, chain)
-        self.changed = bool(self.gone) or self.folders != known
+        self.changed = bool(self.gone) or self.folders != previous
 
     def _fail(self, path: str, error: OSError) -> None:
         if error.errno in GONE and path:
@@ -55,12 +55,12 @@ class Scan:
     def _visit(
         self, folder: str, handle: int, entries: list[os.DirEntry[str]], trusted: bool, chain: Chain
     ) -> list[tuple[str, bool, Chain]]:
-        """Record one folder; the folders in it that travel, too, are the answer."""
+        """Record one folder and return those of its subfolders that are uploaded."""
         names = {entry.name for entry in entries}
-        old = self._known.get(folder)
-        why = judge_content(chain, folder, names) if folder else ""
-        if why:
-            self.folders[folder] = Folder(files={}, links={}, folders=[], left={".": why}, rules={})
+        old = self._previous.get(folder)
+        reason = folder_exclusion_reason(chain, folder, names) if folder else ""
+        if reason:
+            self.folders[folder] = Folder(files={}, links={}, folders=[], left={".": reason}, rules={})
             return []
         texts = self._read_rules(folder, handle, names)
         chain += tuple(Rules(folder, name, text.encode("latin-1")) for name, text in texts.items())
@@ -72,11 +72,11 @@ class Scan:
         for entry in entries:
             name = entry.name
             try:
-                known = unchanged.get(name)
-                if known is not None and _same(entry.stat(follow_symlinks=False), known):
-                    files[name] = known
+                entry_record = unchanged.get(name)
+                if entry_record is not None and _same(entry.stat(follow_symlinks=False), entry_record):
+                    files[name] = entry_record
                 else:
-                    self._sort(folder, handle, entry, old if trusted else None, chain)
+                    self._add_entry(folder, handle, entry, old if trusted else None, chain)
             except OSError as error:
                 self._fail(join(folder, name), error)
         now["folders"].sort()
@@ -93,14 +93,14 @@ class Scan:
                         self.unread.append((join(folder, name), error))
         return texts
 
-    def _sort(self, folder: str, handle: int, entry: os.DirEntry[str], old: Folder | None, chain: Chain) -> None:
-        """Record one entry that is new, changed, or not a file."""
+    def _add_entry(self, folder: str, handle: int, entry: os.DirEntry[str], old: Folder | None, chain: Chain) -> None:
+        """Record an entry that is new, changed, or not a regular file."""
         name = entry.name
         kind = _kind(entry)
         now = self.folders[folder]
-        why = self._judge(folder, name, kind, old, chain)
-        if why or kind == "special":
-            now["left"][name + _MARK[kind]] = why or SPECIAL
+        reason = self._exclusion_reason(folder, name, kind, old, chain)
+        if reason or kind == "special":
+            now["left"][name + _MARK[kind]] = reason or SPECIAL
         elif kind == "links":
             now["links"][name] = os.readlink(name, dir_fd=handle)
         elif kind == "folders":
@@ -108,40 +108,40 @@ class Scan:
         else:
             self._add_file(folder, name, entry.stat(follow_symlinks=False))
 
-    def _judge(self, folder: str, name: str, kind: str, old: Folder | None, chain: Chain) -> str:
+    def _exclusion_reason(self, folder: str, name: str, kind: str, old: Folder | None, chain: Chain) -> str:
         if self._skip is not None and join(folder, name) == self._skip:
             return IGNORED
         if old is not None:
-            why = old["left"].get(name + _MARK[kind])
-            if why is not None:
-                return why
+            reason = old["left"].get(name + _MARK[kind])
+            if reason is not None:
+                return reason
             if kind != "special" and name in old[kind]:  # type: ignore[literal-required]
                 return ""
-        return judge(chain, folder, name, kind == "folders")
+        return exclusion_reason(chain, folder, name, kind == "folders")
 
-    def _add_file(self, folder: str, name: str, found: os.stat_result) -> None:
-        old = self._known.get(folder)
-        known = old["files"].get(name) if old is not None else None
-        if known is None or not _same(found, known):
-            # The digest of before is kept as a guess: often only the time of a file has changed.
-            known = describe(found, known[5] if known is not None else "")
+    def _add_file(self, folder: str, name: str, status: os.stat_result) -> None:
+        old = self._previous.get(folder)
+        record = old["files"].get(name) if old is not None else None
+        if record is None or not _same(status, record):
+            # Keep the previous digest as a guess, because often only the timestamp of a file has changed.
+            record = describe(status, record[5] if record is not None else "")
             self.todo.append((folder, name))
-            self.todo_size += found.st_size
-            self.todo_room += min(found.st_size, found.st_blocks * 512)
-        self.folders[folder]["files"][name] = known
+            self.todo_size += status.st_size
+            self.todo_room += min(status.st_size, status.st_blocks * 512)
+        self.folders[folder]["files"][name] = record
 
 
-def describe(found: os.stat_result, sha256: str) -> Known:
-    mode = 0o755 if found.st_mode & 0o100 else 0o644
-    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, mode, sha256]
+def describe(status: os.stat_result, sha256: str) -> FileRecord:
+    mode = 0o755 if status.st_mode & 0o100 else 0o644
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, mode, sha256]
 
 
-def _same(found: os.stat_result, known: Known) -> bool:
+def _same(status: os.stat_result, record: FileRecord) -> bool:
     return bool(
-        found.st_mtime_ns == known[1]
-        and found.st_ctime_ns == known[2]
-        and found.st_size == known[0]
-        and found.st_ino == known[3]
+        status.st_mtime_ns == record[1]
+        and status.st_ctime_ns == record[2]
+        and status.st_size == record[0]
+        and status.st_ino == record[3]
     )
 
 
@@ -154,12 +154,12 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def _read_text(name: str, handle: int) -> str:
-    """An ignore file; a link is not followed, as in git, and nothing that is not a file is read."""
+    """Read an ignore file. As in git, links are not followed, and only regular files are read."""
     descriptor = os.open(name, READ, dir_fd=handle)
     with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), name)
-        if found.st_size > _LARGEST_RULES:
+        if status.st_size > _LARGEST_RULES:
             raise OSError(errno.EFBIG, "larger than 1 MB", name)
         return file.read(_LARGEST_RULES).decode("latin-1")

@@ -1,4 +1,4 @@
-"""What is remembered of a project between two snapshots, so that only what changed is looked at again."""
+"""Cache of the last snapshot of a project, so that only changed files are read again."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import zlib
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ..remote.shared.tree import NEW
-from ..remote.shared.untrusted import parse_json
+from ..remote.shared.folder_tree import NEW
+from ..remote.shared.untrusted_json import parse_json
 
-_VERSION = 4  # raised, too, when the rules of ignore.py change: decisions by them are remembered
+_VERSION = 4  # also increased when ignore_rules.py changes, because its decisions are cached
 
-# [size, mtime_ns, ctime_ns, inode, mode, sha256]: a list, because JSON knows no tuples and this is compared
-# ten thousand times in a snapshot. mtime is None when the file was too young to be trusted next time.
-Known = list[Any]
+# [size, mtime_ns, ctime_ns, inode, mode, sha256]: a plain list for speed, because a snapshot compares about ten
+# thousand of them. mtime is None if the file was too recent to be trusted next time.
+FileRecord = list[Any]
 
 
 class Folder(TypedDict):
-    """One folder of the project as it was seen."""
+    """A project folder as of the last scan."""
 
-    files: dict[str, Known]
+    files: dict[str, FileRecord]
     links: dict[str, str]
     folders: list[str]
-    left: dict[str, str]  # name (a folder's ends in "/", a special file's in "//") → why it was left out
-    rules: dict[str, str]  # ignore file → its text, bytes read as latin-1
+    left: dict[str, str]  # name (folders end with "/", special files with "//") → why it was excluded
+    rules: dict[str, str]  # ignore file → its content, decoded as latin-1
 
 
 class Record(TypedDict):
-    """The outcome of the latest snapshot of a project."""
+    """The result of the latest snapshot of a project."""
 
     version: int
     project: list[str]
@@ -41,7 +41,7 @@ class Record(TypedDict):
 
 
 def load_record(path: Path, project: list[str]) -> Record | None:
-    """The record, if it is whole and about this project; a damaged one is as good as none."""
+    """Return the record if it is valid and belongs to this project. A damaged record is ignored."""
     try:
         with open(path, "rb") as file:
             check, _, body = file.read().partition(b"\n")
@@ -54,27 +54,27 @@ def load_record(path: Path, project: list[str]) -> Record | None:
 
 
 def new_record(project: list[str], snapshot: str, folders: dict[str, Folder], notes: list[str]) -> Record:
-    files = [known for folder in folders.values() for known in folder["files"].values()]
+    files = [file for folder in folders.values() for file in folder["files"].values()]
     return Record(
         version=_VERSION,
         project=project,
         snapshot=snapshot,
         count=len(files),
-        size=sum(known[0] for known in files),
+        size=sum(file[0] for file in files),
         notes=notes,
         folders=folders,
     )
 
 
 def save_record(path: Path, record: Record) -> None:
-    """Raises OSError; the caller can live without."""
+    """Save the record. Raises OSError, which the caller can ignore."""
     os.makedirs(path.parent, 0o700, exist_ok=True)
     body = json.dumps(record, separators=(",", ":")).encode("ascii")
-    write_whole(os.fspath(path), b"%08x\n%s" % (zlib.crc32(body), body))
+    write_atomically(os.fspath(path), b"%08x\n%s" % (zlib.crc32(body), body))
 
 
-def write_whole(path: str, data: bytes) -> None:
-    """Write a file that is either there with all its bytes or not there; private from its first moment."""
+def write_atomically(path: str, data: bytes) -> None:
+    """Write a file atomically, readable only by its owner."""
     part = f"{path}.{os.getpid()}-{os.urandom(6).hex()}"
     try:
         with open(os.open(part, NEW, 0o600), "wb") as file:

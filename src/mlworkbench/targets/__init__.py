@@ -1,1 +1,1 @@
-"""Compute types, as rows of a table: host, starter, wrapper."""
+"""Compute types, opened targets, checks, and containers."""

@@ -1,4 +1,4 @@
-"""Compare what a project needs from a machine with what this user allowed there, before anything is sent."""
+"""Compare what a project needs from a machine with what the user allowed, before sending anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..consents import (
+from ..container_consents import (
     FREE_NETWORKS,
     MOUNT,
     NETWORK,
@@ -17,8 +17,8 @@ from ..consents import (
     conflict,
     is_below,
     merge,
+    mount_refusal,
     of_kind,
-    refusal,
     resolved_prefixes,
 )
 from ..errors import ConfigError, HostError, UsageError
@@ -26,19 +26,19 @@ from ..failure import Failure
 from ..hosts.host import Host
 from ..hosts.replies import Reply, printable, printable_failure
 from ..model import Compute
-from ..remote.mounts import translate
-from .container import mounts
+from ..remote.bind_mounts import translate
+from .container_plan import mounts
 from .types import is_elsewhere
 
 if TYPE_CHECKING:
-    from .ground import Ground
+    from .target_facts import TargetFacts
 
-_ORIGINAL = "/.azureml/share"  # in the home: the original's default for shared folders
+_ORIGINAL = "/.azureml/share"  # default of Azure ML Workbench, below the home folder
 
 
 @dataclass(frozen=True)
 class Places:
-    """What a machine answered: where its standard folders and the asked paths lead."""
+    """Resolved paths on a machine: its standard folders and the requested ones."""
 
     places: Mapping[str, str]
     reals: Mapping[str, str]
@@ -50,35 +50,35 @@ def ask_places(host: Host, paths: Iterable[str] = ()) -> Places:
     reply = Reply(host.identity, host.ask({"do": "mounts", "paths": list(paths)}))
     reply.require_ok(f"cannot resolve folder paths on {host.identity}")
     places, found = reply.mapping("places"), reply.mapping("paths")
-    answers = {path: one for path, one in found.items() if isinstance(one, dict)}
-    reals = {path: _path(host, one["real"]) for path, one in answers.items() if "real" in one}
-    found_problems = ((path, printable_failure(one.get("failure"))) for path, one in answers.items())
+    answers = {path: answer for path, answer in found.items() if isinstance(answer, dict)}
+    reals = {path: _path(host, answer["real"]) for path, answer in answers.items() if "real" in answer}
+    found_problems = ((path, printable_failure(answer.get("failure"))) for path, answer in answers.items())
     problems = {path: problem for path, problem in found_problems if problem}
     return Places({_path(host, path): _path(host, real) for path, real in places.items()}, reals, problems)
 
 
 def _path(host: Host, path: object) -> str:
-    """What a machine calls a path is shown and kept, so it must be one."""
+    """Validate a path that a machine reported, because it is displayed and stored."""
     if not isinstance(path, str) or not os.path.isabs(path) or not path.isprintable():
         raise HostError(f"{host.identity} has a folder with an unsupported name: {printable(str(path))}")
     return path
 
 
 def resolve_consents(
-    host: Host, allowed: Iterable[Consent], asked: Iterable[Consent]
+    host: Host, allowed: Iterable[Consent], requested: Iterable[Consent]
 ) -> tuple[tuple[Consent, ...], Mapping[str, str]]:
-    """``allowed`` and ``asked`` together, and where the machine's folders lead.
+    """Return ``allowed`` and ``requested`` combined, and the resolved folders of the machine.
 
-    Each path is resolved once, when it is allowed. UsageError where ``asked`` cannot be granted.
+    Each path is resolved once, when it is allowed. Raises ``UsageError`` if ``requested`` must be refused.
     """
-    asked = tuple(asked)
-    every = merge(allowed, asked)
-    answer = ask_places(host, [one.value for one in of_kind(every, MOUNT) if one.real is None])
-    for one in of_kind(asked, MOUNT):
-        if one.value in answer.problems:
-            raise _not_granted(one, answer.problems[one.value])
-    every = tuple(replace(one, real=one.real or answer.reals.get(one.value)) for one in every)
-    reason = conflict(every, own_folders(answer.places, host.root.path)) if asked else None
+    requested = tuple(requested)
+    every = merge(allowed, requested)
+    answer = ask_places(host, [consent.value for consent in of_kind(every, MOUNT) if consent.real is None])
+    for consent in of_kind(requested, MOUNT):
+        if consent.value in answer.problems:
+            raise _not_granted(consent, answer.problems[consent.value])
+    every = tuple(replace(consent, real=consent.real or answer.reals.get(consent.value)) for consent in every)
+    reason = conflict(every, own_folders(answer.places, host.root.path)) if requested else None
     if reason:
         raise UsageError(reason.message, reason.hint)
     return every, answer.places
@@ -90,60 +90,63 @@ def _not_granted(consent: Consent, problem: Failure) -> UsageError:
 
 
 def own_folders(places: Mapping[str, str], root: str) -> tuple[str, ...]:
-    """Folders of ML Workbench, with and without links. Where the home leads is known too, but it is the user's."""
-    own = [pair for pair in places.items() if is_below(pair[0], root) or pair[0].endswith(_ORIGINAL)]
-    return tuple(dict.fromkeys(path for pair in own for path in pair))
+    """Return the ML Workbench folders, as named and as resolved, without the user's home folder."""
+    pairs = [pair for pair in places.items() if is_below(pair[0], root) or pair[0].endswith(_ORIGINAL)]
+    return tuple(dict.fromkeys(path for pair in pairs for path in pair))
 
 
-def with_consents(host: Host, ground: Ground, asked: tuple[Consent, ...]) -> Ground:
-    """The machine with what was allowed for this run alone."""
-    if not asked:
-        return ground
-    allowed = merge(ground.allowed, asked)
-    if of_kind(asked, MOUNT):
-        allowed, _ = resolve_consents(host, ground.allowed, asked)
-    return replace(ground, allowed=allowed)
+def with_consents(host: Host, target_facts: TargetFacts, requested: tuple[Consent, ...]) -> TargetFacts:
+    """Return ``target_facts`` with the consents given for this run only."""
+    if not requested:
+        return target_facts
+    allowed = merge(target_facts.allowed, requested)
+    if of_kind(requested, MOUNT):
+        allowed, _ = resolve_consents(host, target_facts.allowed, requested)
+    return replace(target_facts, allowed=allowed)
 
 
-def refuse_unallowed(compute: Compute, ground: Ground, share: str, host: Host) -> None:
-    """A project may name any folder and network of the machine; containers get only those that this user allowed.
+def refuse_unallowed(compute: Compute, target_facts: TargetFacts, share: str, host: Host) -> None:
+    """Raise ``ConfigError`` if the project requests a mount or network that the user has not allowed.
 
-    ``share``: the project's shared folder there.
+    ``share``: the project's shared folder on the target.
     """
-    own = own_folders(ground.places, host.root.path)
-    wanted = [(source, mode) for source, _, mode in mounts(compute)]
-    if not _is_standard(ground, host.root.path):
-        wanted.append((share.rstrip("/"), "rw"))
-    for source, mode in wanted:
-        reason = refusal(source, mode, ground.allowed, own)
+    own_paths = own_folders(target_facts.places, host.root.path)
+    requested = [(source, mode) for source, _, mode in mounts(compute)]
+    if not _is_standard(target_facts, host.root.path):
+        requested.append((share.rstrip("/"), "rw"))
+    for source, mode in requested:
+        reason = mount_refusal(source, mode, target_facts.allowed, own_paths)
         if reason:
             option = f"--allow-mount {shlex.quote(source + (':ro' if mode == 'ro' else ''))}"
             hint = reason.hint or _command(compute, option)
             raise ConfigError(f"{compute.name}.compute: {reason.message}", hint)
     network = compute.network
-    if network and network not in FREE_NETWORKS and Consent(NETWORK, network) not in ground.allowed:
+    if network and network not in FREE_NETWORKS and Consent(NETWORK, network) not in target_facts.allowed:
         raise ConfigError(
             f"{compute.name}.compute: the network {network} lets a container reach more than its own network,"
             " and you have not allowed that",
             _command(compute, f"--allow-network {shlex.quote(network)}"),
         )
-    if not host.distant:
-        _look_here(compute, ground, host, [source for source, _ in wanted])
+    if not host.is_remote:
+        _check_mount_sources(compute, target_facts, host, [source for source, _ in requested])
 
 
-def _look_here(compute: Compute, ground: Ground, host: Host, sources: list[str]) -> None:
-    """On this machine the folders are inspected here; on other machines right before the start."""
-    resolved = resolved_prefixes(ground.allowed, ground.places)
+def _check_mount_sources(compute: Compute, target_facts: TargetFacts, host: Host, sources: list[str]) -> None:
+    """Check folders on this machine now. Other machines check theirs right before the run starts."""
+    resolved = resolved_prefixes(target_facts.allowed, target_facts.places)
     if sources:
         problems = ask_places(host, [translate(source, resolved) for source in sources]).problems
         for problem in problems.values():
             raise ConfigError(f"{compute.name}.compute: {problem.message}", problem.hint)
 
 
-def _is_standard(ground: Ground, root: str) -> bool:
-    """Whether the base of shared folders is our own or the original's default: only these need no consent."""
-    standard = [posixpath.join(root, "share"), ground.home + _ORIGINAL]
-    return ground.share in (*standard, *(ground.places.get(path, path) for path in standard))
+def _is_standard(target_facts: TargetFacts, root: str) -> bool:
+    """Return whether the base of shared folders is a default, which needs no consent.
+
+    Defaults are those of mlw and of Azure ML Workbench.
+    """
+    standard = [posixpath.join(root, "share"), target_facts.home + _ORIGINAL]
+    return target_facts.share in (*standard, *(target_facts.places.get(path, path) for path in standard))
 
 
 def _command(compute: Compute, option: str) -> str:

@@ -1,7 +1,7 @@
-"""What stands around the user's command on ``docker`` and ``remotedocker``: one container, decided to the last option.
+"""Decide all options of the container for the user's command on ``docker`` and ``remotedocker``.
 
-Pure: reads nothing, asks nobody. ``remote/engine.py`` turns the value into an argument list, ``remote/container.py``
-carries it out.
+This module has no side effects. ``remote/engine.py`` converts the result into an argument list, and
+``remote/container_work.py`` runs it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import posixpath
 from dataclasses import dataclass
 
 from ..config.keys import DEFAULT_IMAGE
-from ..consents import normal
+from ..container_consents import normal
 from ..errors import ConfigError
 from ..model import Compute, Container, RunSpec
 from ..remote.engine import run_command
@@ -23,7 +23,7 @@ _LEAST_SHM = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Engine:
-    """The engine of the target, as it was found there."""
+    """The container engine of the target."""
 
     program: str  # path
     kind: str = "docker"  # or "podman"
@@ -34,7 +34,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Places:
-    """Paths on the target, and whose they are."""
+    """Facts that a container plan needs: paths on the target, the run, the user, and limits of the target."""
 
     root: Root
     inrun: str  # folder of the in-run library
@@ -44,20 +44,23 @@ class Places:
     gid: int
     user: str
     share: str | None = None  # the project's shared folder, if it has one
-    memory: int | None = None  # bytes the machine has
-    environment: tuple[str, ...] = ()  # folders of the Python that we made, if it is ours
-    spark: bool = False  # a Spark application writes down what it does
-    libc: str | None = None  # the oldest glibc that it runs on
-    resolved: tuple[tuple[str, str], ...] = ()  # as Container.resolved
+    memory: int | None = None  # total memory in bytes
+    environment: tuple[str, ...] = ()  # folders of a Python that mlw installed
+    spark: bool = False  # mount a Spark event log folder
+    libc: str | None = None  # oldest glibc that the environment supports
+    resolved: tuple[tuple[str, str], ...] = ()  # see Container.resolved
 
 
-def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, ...] | None = None) -> Container:
-    """The container of one run. ``gpus``: UUIDs, or ("all",); None: what nvidiaDocker says."""
+def plan_container(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, ...] | None = None) -> Container:
+    """Return the container for a run.
+
+    ``gpus``: UUIDs or ``("all",)``. If None, the setting ``nvidiaDocker`` decides.
+    """
     image = compute.base_docker_image or DEFAULT_IMAGE
     run = places.root.run(places.run_id)
     home = posixpath.join(places.root.path, "homes", places.project_id)
     user = user_in(engine, places.uid, places.gid)
-    wanted = gpus if gpus is not None else (("all",) if compute.nvidia_docker else None)
+    devices = gpus if gpus is not None else (("all",) if compute.nvidia_docker else None)
     return Container(
         engine=engine.kind,
         program=engine.program,
@@ -71,14 +74,14 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
             *((folder, folder, "ro") for folder in places.environment),
             (home, home, "rw"),
             *(((run.spark, run.spark, "rw"),) if places.spark else ()),
-            *(((run.users, "/etc/passwd", "ro"),) if places.spark and not user.startswith("0:") else ()),
+            *(((run.passwd, "/etc/passwd", "ro"),) if places.spark and not user.startswith("0:") else ()),
             *(((places.share, SHARE.rstrip("/"), "rw"),) if places.share else ()),
             *mounts(compute),
         ),
         resolved=places.resolved,
         environment=_environment(home, places),
         labels={"mlw.run": places.run_id, "mlw.project": places.project_id, "mlw.user": places.user},
-        gpus=wanted or None,
+        gpus=devices or None,
         shm_size=compute.shm_size or _shared_memory(places.memory),
         network=compute.network,
         memory=compute.memory,
@@ -91,17 +94,17 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
 
 
 def command(spec: RunSpec, root: Root) -> list[str]:
-    """What ``--dry-run`` shows: the one call of the engine."""
+    """Return the engine command that ``--dry-run`` shows."""
     return run_command(spec.to_json(), root.run(spec.id))
 
 
 def user_in(engine: Engine, uid: int, gid: int) -> str:
-    """Files in ``outputs/`` belong to the user: a rootless Docker calls that user root."""
+    """Return the container user whose files belong to the user. Rootless Docker maps root to the user."""
     return "0:0" if engine.kind == "docker" and engine.rootless else f"{uid}:{gid}"
 
 
 def probe(engine: Engine, uid: int, gid: int, image: str) -> dict[str, object]:
-    """The container that looks at an image, for ``remote.engine.probe_command``."""
+    """Return the container that examines an image, for ``remote.engine.probe_command``."""
     return {
         "engine": engine.kind,
         "program": engine.program,
@@ -113,27 +116,30 @@ def probe(engine: Engine, uid: int, gid: int, image: str) -> dict[str, object]:
 
 
 def _environment(home: str, places: Places) -> dict[str, str]:
-    """Libraries ask who they are, and the image's list of users does not know."""
-    found = {"HOME": home, "USER": places.user, "LOGNAME": places.user}
+    """Return variables with the user's name and home folder, which are not defined in the image."""
+    variables = {"HOME": home, "USER": places.user, "LOGNAME": places.user}
     if places.share:
-        # Scripts append a file name to it without a separator of their own.
-        found["AZUREML_NATIVE_SHARE_DIRECTORY"] = SHARE
-    return found
+        # The value ends with a slash, because scripts append a file name directly.
+        variables["AZUREML_NATIVE_SHARE_DIRECTORY"] = SHARE
+    return variables
 
 
 def options_for(engine: Engine) -> tuple[str, ...]:
-    found = ["--userns=keep-id"] if engine.kind == "podman" and engine.rootless else []
-    # Our folders carry no label that a container may touch, and relabelling a user's files is not for us to do.
-    return (*found, *(("--security-opt", "label=disable") if engine.selinux else ()))
+    options = ["--userns=keep-id"] if engine.kind == "podman" and engine.rootless else []
+    # mlw folders have no SELinux label for containers, and mlw does not relabel user files.
+    return (*options, *(("--security-opt", "label=disable") if engine.selinux else ()))
 
 
 def _shared_memory(memory: int | None) -> str:
-    """As Linux has it: half of the memory, taken only when used. An engine's own 64 MB are too few for workers."""
+    """Return the size of ``/dev/shm``: half of the memory, as on Linux.
+
+    The engine's default of 64 MB is too small for data loaders.
+    """
     return _SHM if memory is None else str(max(_LEAST_SHM, memory // 2))
 
 
 def registry_of(compute: Compute, image: str) -> dict[str, str] | None:
-    """Who logs in, and where; the password travels among the secrets (``remote.engine.REGISTRY_PASSWORD``)."""
+    """Return the user and registry. The password is passed as the secret ``REGISTRY_PASSWORD``."""
     if not compute.registry_username:
         return None
     first, _, rest = image.partition("/")
@@ -142,16 +148,16 @@ def registry_of(compute: Compute, image: str) -> dict[str, str] | None:
 
 
 def mounts(compute: Compute) -> tuple[tuple[str, str, str], ...]:
-    """The key ``mounts``: source[:target][:ro], absolute paths of the target machine."""
-    found = []
+    """Parse ``mounts`` entries: ``source[:target][:ro]`` with absolute paths on the target."""
+    parsed = []
     for text in compute.mounts:
-        words = text.split(":")
-        mode = words.pop() if len(words) > 1 and words[-1] in ("ro", "rw") else "rw"
-        source, target = words[0], words[-1]
-        if len(words) > 2 or not all(posixpath.isabs(path) for path in words) or not text.isprintable():
+        parts = text.split(":")
+        mode = parts.pop() if len(parts) > 1 and parts[-1] in ("ro", "rw") else "rw"
+        source, target = parts[0], parts[-1]
+        if len(parts) > 2 or not all(posixpath.isabs(path) for path in parts) or not text.isprintable():
             raise ConfigError(
                 f"{compute.name}.compute: mounts: {text} is not a valid mount",
                 "use /folder/on/the/machine or /folder:/folder/inside, optionally with :ro at the end",
             )
-        found.append((normal(source), normal(target), mode))
-    return tuple(found)
+        parsed.append((normal(source), normal(target), mode))
+    return tuple(parsed)

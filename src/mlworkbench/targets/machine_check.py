@@ -1,4 +1,4 @@
-"""Facts about a machine → what is well, what is not, and the remedy. Pure: asks nobody anything."""
+"""Derive findings with remedies from facts about a machine, without side effects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import MlwError
 from ..failure import Failure
-from ..hosts.facts import Engine, Facts, Store
+from ..hosts.host_facts import Engine, Facts, Store
 from ..model import Compute, Interpreter
 from ..remote.shared.containers import NO_IDS, NO_NAMESPACES, NO_RESPONSE, NO_UIDMAP
 from .types import type_of
@@ -15,16 +15,16 @@ from .types import type_of
 OK, WARNING, ERROR = "ok", "warning", "error"
 
 MB, GB = 10**6, 10**9
-SCARCE, FULL = GB, 100 * MB  # of disk: a run may fail; a run cannot be recorded
+SCARCE, FULL = GB, 100 * MB  # bytes; less free space is a warning, or an error
 FEW_INODES = 10_000
 LITTLE_MEMORY = 256 * MB
-SKEW = 120.0  # seconds that two clocks may differ
+SKEW = 120.0  # maximum clock difference in seconds
 UNTESTED = ("Darwin", "win32", "Windows")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. ``hint`` says what to do where it is not well; ``more``: see ``explain``."""
+    """The result of a check. ``hint``: remedy if it failed; ``more``: page for ``mlw explain``."""
 
     what: str
     state: str
@@ -35,12 +35,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Link:
-    """The way to a machine elsewhere."""
+    """The connection to another machine."""
 
     identity: str
-    trip: float  # seconds there and back
-    skew: float  # seconds that its clock is ahead of this machine's
-    library: str  # version of our program there
+    round_trip: float  # round trip in seconds
+    skew: float  # seconds by which its clock is ahead
+    library: str  # digest of the mlw code that was uploaded to the machine
 
 
 _PODMAN_REMEDIES = {
@@ -48,17 +48,19 @@ _PODMAN_REMEDIES = {
     NO_NAMESPACES: "ask the administrator to allow user namespaces: user.max_user_namespaces in sysctl",
     NO_UIDMAP: "on the target, run: sudo apt install uidmap (on Fedora and RHEL, install shadow-utils)",
 }
-_NOT_PERMITTED, _NOT_RUNNING, _NO_GPU = "docker-not-permitted", "docker-not-running", "no-gpu-in-container"  # pages
+# Names of ``mlw explain`` pages.
+_NOT_PERMITTED, _NOT_RUNNING, _NO_GPU = "docker-not-permitted", "docker-not-running", "no-gpu-in-container"
 
 Size = Callable[[float], str]
 
 
-def judge(
+def machine_findings(
     facts: Facts, compute: Compute, python: Interpreter | MlwError | None, size: Size, link: Link | None = None
 ) -> list[Finding]:
-    """All findings about a machine, for a target of this type. ``size`` says bytes as people do.
+    """Return all findings about a machine for a target of this type.
 
-    ``python``: which one runs scripts here. Elsewhere the facts say it, and there is a ``link``.
+    ``size`` formats bytes. ``python`` is the interpreter for scripts on this machine. For another
+    machine, ``facts`` contains the interpreter, and ``link`` is set.
     """
     return [
         *_link(link),
@@ -76,24 +78,24 @@ def judge(
 
 
 def is_fit(findings: list[Finding]) -> bool:
-    """Whether runs can be put there: nothing that is needed is missing."""
-    return all(one.state != ERROR for one in findings)
+    """Return whether the machine can execute runs, that is, nothing required is missing."""
+    return all(finding.state != ERROR for finding in findings)
 
 
 def _link(link: Link | None) -> list[Finding]:
     if link is None:
         return []
-    return [Finding("connection", OK, f"{link.identity}, {link.trip * 1000:.1f} ms round trip")]
+    return [Finding("connection", OK, f"{link.identity}, {link.round_trip * 1000:.1f} ms round trip")]
 
 
 def _clock(link: Link) -> Finding:
     ahead = "ahead of" if link.skew > 0 else "behind"
     if abs(link.skew) <= SKEW:
-        exact = abs(link.skew) < 1 + link.trip
+        exact = abs(link.skew) < 1 + link.round_trip
         return Finding("clock", OK, "in sync" if exact else f"{abs(link.skew):.0f} s {ahead} this machine's")
-    found = f"its clock is {_duration(abs(link.skew))} {ahead} this machine's"
+    text = f"its clock is {_duration(abs(link.skew))} {ahead} this machine's"
     return Finding(
-        "clock", WARNING, found, "synchronize it with 'sudo timedatectl set-ntp true', or correct this machine's clock"
+        "clock", WARNING, text, "synchronize it with 'sudo timedatectl set-ntp true', or correct this machine's clock"
     )
 
 
@@ -105,12 +107,12 @@ def _duration(seconds: float) -> str:
 
 
 def _agent(facts: Facts, link: Link) -> Finding:
-    """Our own program there, and the Python that it was started with."""
+    """Check the mlw installation on the machine and the Python interpreter that runs it."""
     return Finding("agent", OK, f"library {link.library}, Python {facts.python.version}, {facts.python.executable}")
 
 
 def _script(facts: Facts, compute: Compute) -> list[Finding]:
-    """The Python of scripts on another machine; in a container it is the image's, which is not looked into."""
+    """Check the Python interpreter for scripts on another machine, but not the one in an image."""
     if type_of(compute).contained or facts.script is None:
         return []
     name = compute.python_location or "python3"
@@ -127,7 +129,7 @@ def _script(facts: Facts, compute: Compute) -> list[Finding]:
 
 
 def _reach(facts: Facts) -> list[Finding]:
-    """Whether the machine gets out by itself, where that was tried."""
+    """Check the result of the internet access test, if there was one."""
     reach = facts.reach
     if reach is None:
         return []
@@ -150,16 +152,16 @@ def _reach(facts: Facts) -> list[Finding]:
 
 def _system(facts: Facts) -> Finding:
     system = facts.os
-    words = [
+    parts = [
         system.title or system.name or system.system or "unknown",
         f"kernel {system.kernel}" if system.kernel else None,
         system.arch,
         system.libc,
     ]
-    found = ", ".join(word for word in words if word)
+    text = ", ".join(part for part in parts if part)
     if system.system in UNTESTED:
-        return Finding("system", WARNING, found, "mlw is tested only on Linux; report what does not work")
-    return Finding("system", OK, found)
+        return Finding("system", WARNING, text, "mlw is tested only on Linux; report what does not work")
+    return Finding("system", OK, text)
 
 
 def _python(python: Interpreter | MlwError) -> Finding:
@@ -171,16 +173,16 @@ def _python(python: Interpreter | MlwError) -> Finding:
 
 def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
     store = facts.store
-    found = f"{size(store.free)} free" if store.free is not None else "space unknown"
+    text = f"{size(store.free)} free" if store.free is not None else "space unknown"
     if store.total:
-        found += f" of {size(store.total)}"
-    found += f" in {store.folder}" + (f" ({store.filesystem})" if store.filesystem else "")
+        text += f" of {size(store.total)}"
+    text += f" in {store.folder}" + (f" ({store.filesystem})" if store.filesystem else "")
     which = " -t NAME" if elsewhere else ""
     room = f"free disk space on the target; 'mlw experiment clean{which}' lists what mlw can delete"
     if store.writable is False:
         hint = "your user must be able to write to it" if elsewhere else "set MLW_HOME to a writable folder"
         return Finding("store", ERROR, f"{store.folder} is not writable", hint)
-    scarce = scarcity("store", store, found, room)
+    scarce = scarcity("store", store, text, room)
     if scarce:
         return scarce
     if store.noexec:
@@ -190,28 +192,31 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
         local += (
             "link ~/.mlw to a local disk on the target" if elsewhere else "set MLW_HOME to a folder on a local disk"
         )
-        return Finding("store", WARNING, found, local)
-    return Finding("store", OK, found)
+        return Finding("store", WARNING, text, local)
+    return Finding("store", OK, text)
 
 
 def _noexec(store: Store, elsewhere: bool) -> Finding:
-    """No error: a script needs no environment of ours where the Python of the machine or of the image will do."""
-    found = f"{store.folder} is mounted noexec: programs in it cannot start, so environments cannot be used"
+    """Return the finding for a folder on a file system that is mounted noexec.
+
+    This is only a warning: a script may use the Python of the machine or the image.
+    """
+    text = f"{store.folder} is mounted noexec: programs in it cannot start, so environments cannot be used"
     move = (
         "link it to another disk on the target: ln -s /DISK/mlw ~/.mlw" if elsewhere else "set MLW_HOME to another disk"
     )
-    return Finding("store", WARNING, found, f"{move}; or ask the administrator to mount this one without noexec")
+    return Finding("store", WARNING, text, f"{move}; or ask the administrator to mount this one without noexec")
 
 
-def scarcity(what: str, store: Store, found: str, room: str) -> Finding | None:
-    """Too little space, or too few files that can still be made; ``room`` says how there is more."""
+def scarcity(what: str, store: Store, text: str, room: str) -> Finding | None:
+    """Check free space and free inodes. ``room``: hint for freeing disk space."""
     if store.free is not None and store.free < FULL:
-        return Finding(what, ERROR, found, room, "disk-full")
+        return Finding(what, ERROR, text, room, "disk-full")
     if store.inodes_free is not None and store.inodes_free < FEW_INODES:
-        few = f"{found}, but room for only {store.inodes_free} more files"
+        few = f"{text}, but room for only {store.inodes_free} more files"
         return Finding(what, ERROR if store.inodes_free == 0 else WARNING, few, room, "disk-full")
     if store.free is not None and store.free < SCARCE:
-        return Finding(what, WARNING, found, room, "disk-full")
+        return Finding(what, WARNING, text, room, "disk-full")
     return None
 
 
@@ -226,18 +231,18 @@ def _memory(facts: Facts, size: Size) -> Finding:
     memory = facts.memory
     if memory.total is None or memory.available is None:
         return Finding("memory", OK, "unknown")
-    found = f"{size(memory.available)} free of {size(memory.total)}"
+    text = f"{size(memory.available)} free of {size(memory.total)}"
     if memory.limit is not None:
-        found += f", limited to {size(memory.limit)}"
+        text += f", limited to {size(memory.limit)}"
     if memory.available < LITTLE_MEMORY:
         return Finding(
-            "memory", WARNING, found, "stop programs that are not needed; the system kills a run that uses more"
+            "memory", WARNING, text, "stop programs that are not needed; the system kills a run that uses more"
         )
-    return Finding("memory", OK, found)
+    return Finding("memory", OK, text)
 
 
 def _gpu(facts: Facts) -> list[Finding]:
-    """Only what shows without effort: the driver, and whether its tool is there."""
+    """Check the driver and whether its tool exists, without starting any program."""
     driver, smi = facts.nvidia.driver, facts.nvidia.smi
     if driver:
         return [Finding("gpu", OK, f"NVIDIA driver {driver}" + (f", {smi}" if smi else ""))]
@@ -248,39 +253,41 @@ def _gpu(facts: Facts) -> list[Finding]:
 
 
 def _engines(facts: Facts, compute: Compute) -> list[Finding]:
-    engines = {name: one for name, one in (("docker", facts.docker), ("podman", facts.podman)) if one is not None}
+    engines = {
+        name: engine for name, engine in (("docker", facts.docker), ("podman", facts.podman)) if engine is not None
+    }
     needed = type_of(compute).contained
     if needed and not engines:
         hint = "install Docker Engine or podman on the target, or use a target without a container"
         return [Finding("docker", ERROR, "neither docker nor podman is installed", hint, "docker-not-running")]
     findings = []
-    for name, one in engines.items():
-        spare = name == "podman" and "docker" in engines  # Docker goes first, also when it is in trouble
-        trouble = engine_trouble(one, gpus=compute.nvidia_docker)
+    for name, engine in engines.items():
+        spare = name == "podman" and "docker" in engines  # Docker takes precedence, even if it has an error
+        trouble = engine_error(engine, gpus=compute.nvidia_docker)
         if trouble is None:
-            findings.append(Finding(name, OK, _engine(name, one)))
+            findings.append(Finding(name, OK, _engine(name, engine)))
         else:
-            findings.append(_troubled(name, trouble, compute, spare))
+            findings.append(_engine_error(name, trouble, compute, spare))
     return findings
 
 
-def _troubled(name: str, trouble: Failure, compute: Compute, spare: bool) -> Finding:
-    found = trouble.message
+def _engine_error(name: str, trouble: Failure, compute: Compute, spare: bool) -> Finding:
+    text = trouble.message
     if not type_of(compute).contained:
-        return Finding(name, OK, f"not needed by a target of type {compute.type} ({found})")
-    return Finding(name, WARNING if spare else ERROR, found, trouble.hint, trouble.explain)
+        return Finding(name, OK, f"not needed by a target of type {compute.type} ({text})")
+    return Finding(name, WARNING if spare else ERROR, text, trouble.hint, trouble.explain)
 
 
 def _engine(name: str, engine: Engine) -> str:
     alias = "podman " if name == "docker" and engine.program == "podman" else ""
-    words = [f"{alias}{engine.version}", engine.os, engine.arch]
-    words += ["rootless"] if engine.rootless else []
-    words += ["NVIDIA GPUs"] if engine.nvidia else []
-    return ", ".join(word for word in words if word)
+    parts = [f"{alias}{engine.version}", engine.os, engine.arch]
+    parts += ["rootless"] if engine.rootless else []
+    parts += ["NVIDIA GPUs"] if engine.nvidia else []
+    return ", ".join(part for part in parts if part)
 
 
-def engine_trouble(engine: Engine, *, gpus: bool) -> Failure | None:
-    """What keeps containers from running in the engine, and the remedy. ``gpus``: they get NVIDIA GPUs."""
+def engine_error(engine: Engine, *, gpus: bool) -> Failure | None:
+    """Return the reason why containers cannot run, with a remedy. ``gpus``: containers need NVIDIA GPUs."""
     if engine.error:
         page, remedy = _remedy(engine, engine.error.lower())
         return Failure(page, f"{engine.path} cannot be used: {engine.error}", remedy, page)
@@ -294,15 +301,15 @@ def engine_trouble(engine: Engine, *, gpus: bool) -> Failure | None:
     return None
 
 
-def _remedy(engine: Engine, said: str) -> tuple[str, str]:
-    """The page about an error, and what to do: by our code, else by the words of Docker and podman."""
+def _remedy(engine: Engine, message: str) -> tuple[str, str]:
+    """Return the explain page and remedy for an engine error, by its code or by its message."""
     if engine.code in _PODMAN_REMEDIES:
         return _NOT_PERMITTED, _PODMAN_REMEDIES[engine.code]
-    if "permission denied" in said:
+    if "permission denied" in message:
         return _NOT_PERMITTED, (
             "allow your user to access it: sudo usermod -aG docker $USER, then log in again; or install rootless Docker"
         )
-    if "cannot connect" in said or "is the docker daemon running" in said or "connection refused" in said:
+    if "cannot connect" in message or "is the docker daemon running" in message or "connection refused" in message:
         return _NOT_RUNNING, "start the engine, for example: sudo systemctl start docker"
     if engine.code == NO_RESPONSE:
         return _NOT_RUNNING, "check the engine: it does not respond"

@@ -1,4 +1,4 @@
-"""``type: remote``: a machine reached by SSH, detached, nothing around the command."""
+"""Open a machine that is reached over SSH as a host."""
 
 from __future__ import annotations
 
@@ -8,51 +8,56 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..attachments import Attachment, Attachments, through
+from ..attachments import Attachment, Attachments, with_route
 from ..errors import HostError
-from ..hosts import library
+from ..hosts import bundle
 from ..hosts.replies import Reply, printable
-from ..hosts.ssh import SshHost
-from ..hosts.stranger import NOT_ATTACHED, Stranger
+from ..hosts.ssh_host import SshHost
+from ..hosts.unattached import NOT_ATTACHED, UnattachedHost
 from ..model import Compute
 from ..paths import UserPaths
 from .types import IMAGE, MASTER, type_of
 
 if TYPE_CHECKING:
-    from ..hosts.facts import Facts
-    from .check import Link
+    from ..hosts.host_facts import Facts
+    from .machine_check import Link
 
 
-def open_host(compute: Compute, paths: UserPaths) -> SshHost | Stranger:
-    """The machine, if this user attached it: what a cloned project names is nobody's word but the project's."""
-    found, row = find_attachment(compute, paths), type_of(compute)
-    return SshHost(found, paths, row.contained, row.starter) if found else Stranger(not_attached(compute))
+def open_host(compute: Compute, paths: UserPaths) -> SshHost | UnattachedHost:
+    """Return the machine if this user attached it; a cloned project alone cannot make mlw connect."""
+    attachment, row = find_attachment(compute, paths), type_of(compute)
+    return (
+        SshHost(attachment, paths, row.contained, row.starter) if attachment else UnattachedHost(not_attached(compute))
+    )
 
 
 def find_attachment(compute: Compute, paths: UserPaths) -> Attachment | None:
     if compute.address is None:
         return None
-    found = Attachments(paths).find(compute.address, compute.username, compute.port, compute.jump_host)
-    return found and replace(found, called=compute.name)
+    attachment = Attachments(paths).find(compute.address, compute.username, compute.port, compute.jump_host)
+    return attachment and replace(attachment, called=compute.name)
 
 
-OUTSIDE = "www.python.org"  # stands for the world outside where the user's settings name no index
+DEFAULT_PACKAGE_HOST = "www.python.org"  # host to test if the user's settings name no package index
 
 
-def outside(environ: Mapping[str, str]) -> str:
-    """What a machine must reach to fetch packages by itself; tried by `check` only."""
-    from ..environments.channels import index_place  # noqa: PLC0415 - a submit needs none of it
+def package_host(environ: Mapping[str, str]) -> str:
+    """Return the host that a machine must reach to download packages itself. Only ``check`` tests this."""
+    from ..environments.channels import index_host  # noqa: PLC0415 - a submit needs none of it
 
-    return index_place(environ) or OUTSIDE
+    return index_host(environ) or DEFAULT_PACKAGE_HOST
 
 
-def look(host: SshHost, python: str | None, reach: str | None = None, *, named: bool = False) -> tuple[Facts, Link]:
-    """What the machine is like, and the way to it. ``python`` is the one that would run scripts.
+def probe_machine(
+    host: SshHost, python: str | None, reach: str | None = None, *, named: bool = False
+) -> tuple[Facts, Link]:
+    """Return facts about the machine and the connection.
 
-    ``named``: a project names it. It is looked for, and not started.
+    ``python``: interpreter for scripts. ``reach``: host whose reachability to test. ``named``: the project
+    names the interpreter, so it is located but not started.
     """
-    from ..hosts.facts import Facts  # noqa: PLC0415 - a submit needs none of it
-    from .check import Link  # noqa: PLC0415
+    from ..hosts.host_facts import Facts  # noqa: PLC0415 - a submit needs none of it
+    from .machine_check import Link  # noqa: PLC0415
 
     host.connect()
     trips = []
@@ -63,10 +68,10 @@ def look(host: SshHost, python: str | None, reach: str | None = None, *, named: 
         trips.append((took, (reply.number("time") or 0.0) - sent - took / 2))
     took, skew = min(trips)
     reply = Reply(
-        host.identity, host.ask({"do": "facts", "python": python, "reach": reach, "named": named}, patience=120.0)
+        host.identity, host.ask({"do": "facts", "python": python, "reach": reach, "named": named}, timeout=120.0)
     )
     facts = reply.require_ok(f"{host.identity} cannot report its facts").mapping("facts")
-    return Facts.from_json(facts), Link(host.identity, took, skew, library.digest())
+    return Facts.from_json(facts), Link(host.identity, took, skew, bundle.digest())
 
 
 def not_attached(compute: Compute) -> HostError:
@@ -79,13 +84,16 @@ def not_attached(compute: Compute) -> HostError:
 
 
 def machine_of(compute: Compute) -> str:
-    """The machine that a .compute file names, and the way to it."""
+    """Return the machine that a ``.compute`` file names, and the route to it."""
     who = f"{compute.username}@{compute.address}" if compute.username else str(compute.address)
-    return printable(through(f"{who}:{compute.port}" if compute.port else who, compute.jump_host), 300)
+    return printable(with_route(f"{who}:{compute.port}" if compute.port else who, compute.jump_host), 300)
 
 
 def attach_command(compute: Compute, key_file: str | None = None) -> str:
-    """All of it, for the target's file may be gone. What a project says is quoted: it is copied into a shell."""
+    """Return the attach command with all options, because the target's file may be missing.
+
+    Values from a project are quoted.
+    """
     row = type_of(compute)
     options = {
         "--name": compute.name,
@@ -97,5 +105,5 @@ def attach_command(compute: Compute, key_file: str | None = None) -> str:
         "--image": compute.base_docker_image if row.asks(IMAGE) else None,
         "--private-key-file": key_file,
     }
-    words = [word for name, value in options.items() if value for word in (name, str(value))]
-    return printable(shlex.join(["mlw", "computetarget", "attach", compute.type, *words]), 1000)
+    arguments = [argument for name, value in options.items() if value for argument in (name, str(value))]
+    return printable(shlex.join(["mlw", "computetarget", "attach", compute.type, *arguments]), 1000)

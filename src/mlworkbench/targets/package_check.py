@@ -1,4 +1,4 @@
-"""Who fetches the packages of an environment, and from where: the target by itself, or this machine for it."""
+"""Findings for the check of a compute target: which machine downloads packages and Pythons, and from where."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..environments.channels import Indexes, index_place, is_remote, user_indexes, without_secret
-from ..environments.choose import is_managed
+from ..environments.channels import Indexes, index_host, is_remote, strip_secret, user_indexes
 from ..environments.credentials import origin_of
-from ..environments.mirrors import LIST, MIRROR, mirror_credentials
-from ..environments.named_secrets import NamedSecrets
-from ..hosts.facts import Facts, Reach
+from ..environments.index_variables import SecretVariables
+from ..environments.mirrors import LIST_VARIABLE, MIRROR_VARIABLE, mirror_credentials
+from ..environments.selection import is_managed
+from ..hosts.host_facts import Facts, Reach
 from ..model import Compute
-from .check import OK, Finding
+from .machine_check import OK, Finding
 from .types import is_elsewhere, type_of
 
 _SENT = "downloaded by this machine and sent to the target"
 
 
-def package_source(facts: Facts, compute: Compute, environ: Mapping[str, str]) -> list[Finding]:
-    """Findings about packages and Pythons, by the user's settings and by what the machine reaches.
+def package_findings(facts: Facts, compute: Compute, environ: Mapping[str, str]) -> list[Finding]:
+    """Return findings about packages and Python downloads.
 
-    A project may name another index; then each build decides by the same rules.
+    The findings are based on the user's settings and the machine's internet access. If a project names
+    another index, its builds apply the same rules to that index.
     """
     elsewhere = is_elsewhere(compute)
     if not is_managed(compute):
@@ -30,10 +31,10 @@ def package_source(facts: Facts, compute: Compute, environ: Mapping[str, str]) -
             return []
         owner = "image" if type_of(compute).contained else "machine"
         return [Finding("packages", OK, f"the {owner}'s own packages; mlw installs none (userManagedEnvironment)")]
-    indexes, place = user_indexes(environ, Path()), index_place(environ)
+    indexes, place = user_indexes(environ, Path()), index_host(environ)
     source = f"{place} (your settings)" if place else "the default package index"
     how = _packages(indexes, place, source, facts.reach) if elsewhere else f"downloaded by this machine from {source}"
-    if elsewhere and NamedSecrets.of(environ).origins & {origin_of(indexes.index_url or "")}:
+    if elsewhere and SecretVariables.from_environ(environ).origins & {origin_of(indexes.index_url or "")}:
         stays = f"the address of {source} may contain a secret and stays on this machine"
         how = f"{_SENT}: {stays}; builds of source packages do not use it"
     return [Finding("packages", OK, how), *_pythons(environ, elsewhere=elsewhere)]
@@ -42,7 +43,7 @@ def package_source(facts: Facts, compute: Compute, environ: Mapping[str, str]) -
 def _packages(indexes: Indexes, place: str | None, source: str, reach: Reach | None) -> str:
     if indexes.no_index or (indexes.index_url and not is_remote(indexes.index_url)):
         return "sent from local folders of this machine (your settings)"
-    if indexes.index_url and without_secret(indexes.index_url)[1]:
+    if indexes.index_url and strip_secret(indexes.index_url)[1]:
         return f"{_SENT}: {source} needs a password, which stays on this machine"
     if reach is None:
         return f"downloaded by the target from {source} if reachable, else {_SENT}"
@@ -50,20 +51,23 @@ def _packages(indexes: Indexes, place: str | None, source: str, reach: Reach | N
         return f"downloaded by the target from {source}, through the target's proxy"
     if not reach.way:
         return f"{_SENT}: the target cannot reach {source}"
-    if place is None:  # what was tried stands for the index and is not it
+    if place is None:  # only a well-known host was tested, not the index
         return f"downloaded by the target from {source} if reachable, else {_SENT}"
     return f"downloaded by the target from {source}"
 
 
 def _pythons(environ: Mapping[str, str], *, elsewhere: bool) -> list[Finding]:
-    """Where Pythons of uv come from, if the user's settings name a mirror; each build decides who fetches them."""
-    name = LIST if environ.get(LIST) else MIRROR
+    """Return the source of uv's Python downloads if the user's settings name a mirror.
+
+    Each build decides which machine downloads them.
+    """
+    name = LIST_VARIABLE if environ.get(LIST_VARIABLE) else MIRROR_VARIABLE
     address = environ.get(name, "")
     if not address:
         return []
     if not is_remote(address):
         return [Finding("pythons", OK, f"{'sent from' if elsewhere else 'from'} this machine's {address} ({name})")]
-    public = without_secret(address)[0]
+    public = strip_secret(address)[0]
     source = f"{urlsplit(public).netloc} ({name})"
     if not elsewhere:
         return [Finding("pythons", OK, f"downloaded by this machine from {source}")]

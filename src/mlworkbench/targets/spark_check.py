@@ -1,4 +1,4 @@
-"""What a machine has of Spark, and whether the master answers it: findings for attach and check."""
+"""Check the Spark installation on a machine and the response of its master, for attach and check."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any
 
 from ..hosts.replies import Reply, printable
 from ..model import Compute
-from .check import ERROR, OK, WARNING, Finding
+from .machine_check import ERROR, OK, WARNING, Finding
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def spark_findings(compute: Compute, ask: Ask) -> list[Finding]:
-    """A Spark that is missing is no error: the environment may bring its own."""
+    """Return the findings. Missing Spark is not an error, because the environment may contain it."""
     master = compute.spark_master
     where = f"{compute.address}" if compute.address else "this machine"
     request = {"do": "spark", "python": None, "location": compute.spark_submit_location, "master": master}
     reply = Reply(where, ask(request))
-    found = [_spark(reply)]
+    findings = [_spark(reply)]
     lost = printable(reply.text("unreachable"))
     if master and lost:
         hint = "start it, and check its address (sparkMaster in the .compute file) and firewalls"
-        found.append(Finding("master", ERROR, f"{where} cannot reach {master}: {lost}", hint))
-    elif master and reply.given("reached"):
-        found.append(Finding("master", OK, f"{master} is reachable"))
-    return found
+        findings.append(Finding("master", ERROR, f"{where} cannot reach {master}: {lost}", hint))
+    elif master and reply.has_value("reached"):
+        findings.append(Finding("master", OK, f"{master} is reachable"))
+    return findings
 
 
 def _spark(reply: Reply) -> Finding:
-    if reply.given("problem"):
+    if reply.has_value("problem"):
         hint = "add pyspark to the packages and install Java on the target, or set sparkSubmitLocation"
         return Finding("spark", WARNING, reply.problem, hint)
-    java = f", Java {printable(reply.text('java'))}" if reply.given("java") else ""
+    java = f", Java {printable(reply.text('java'))}" if reply.has_value("java") else ""
     return Finding("spark", OK, f"{printable(reply.text('spark')) or 'not checked'}{java}")

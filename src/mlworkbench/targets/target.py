@@ -1,4 +1,4 @@
-"""A compute target at work: a host and its compute type; nobody subclasses it."""
+"""An opened compute target: a host and its compute type. Not meant for subclassing."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from ..remote.shared.layout import Root
 from .types import LOCAL, ComputeType
 
 if TYPE_CHECKING:
-    from ..hosts.parcel import Package
+    from ..hosts.package_upload import Package
 
-_PATIENCE = 30.0
-_LATEST = 1e11  # seconds since 1970, in the year 5138
-_MOST_SENT = 6  # times that a machine may ask for more before it is given the run or given up
+_TIMEOUT = 30.0
+_MAX_TIMESTAMP = 1e11  # Unix time in the year 5138; later heartbeats are invalid
+_MAX_UPLOADS = 6  # maximum number of times a machine may request data per start
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Stock:
-    """What a start may ask for: code out of a store, packages of the environment."""
+class UploadSource:
+    """Data that a machine may request to start a run: code from a store, and environment packages."""
 
     store: Root
-    packages: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Package]]  # of a lock, by the answer
+    packages: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Package]]  # packages of a lock
     progress: Progress | None = None
 
-    def supply(
+    def call_with_uploads(
         self, host: Host, call: Callable[[], Mapping[str, Any]], lock: Mapping[str, Any], snapshot: str = ""
     ) -> Mapping[str, Any]:
-        """Repeat a call, and send what the machine lacks each time; its last answer."""
-        for _ in range(_MOST_SENT):
+        """Repeat a request, each time after sending the missing data, and return the last response."""
+        for _ in range(_MAX_UPLOADS):
             answer = call()
             lacks = Reply(host.identity, answer).text("lacks")
             if not lacks:
@@ -52,7 +52,7 @@ class Stock:
 
 @dataclass(frozen=True)
 class Target:
-    """Where runs are launched, read, cancelled."""
+    """A target on which runs are started, read, and canceled."""
 
     host: Host
     type: ComputeType = LOCAL
@@ -61,26 +61,27 @@ class Target:
         self,
         spec: RunSpec,
         secrets: Mapping[str, str],
-        stock: Stock,
+        uploads: UploadSource,
         everything: bool = False,
         children: Sequence[RunSpec] = (),
     ) -> None:
-        """Put the run to work; what it needs comes out of ``stock``. Repeating it is harmless: a run is claimed once.
+        """Start the run with data from ``uploads``. A run is claimed only once, so repeating is harmless.
 
-        ``everything``: all packages are sent, for the machine cannot fetch them. ``children``: the runs of a sweep.
+        ``everything``: send all packages, because the machine cannot download them. ``children``: the runs
+        of a sweep.
         """
         message: dict[str, Any] = {"secrets": dict(secrets), "spec": spec.to_json(), "everything": everything}
         if children:
-            from ..remote.shared.sweep_children import difference  # noqa: PLC0415 - other runs do without
+            from ..remote.shared.sweep_children import spec_difference  # noqa: PLC0415 - other runs do without
 
-            message["children"] = [difference(message["spec"], child.to_json()) for child in children]
+            message["children"] = [spec_difference(message["spec"], child.to_json()) for child in children]
 
         def start() -> Mapping[str, Any]:
             return self.host.call("start", spec.id, [os.urandom(8).hex()], message)
 
         patience = 0.0
         while True:
-            answer = stock.supply(self.host, start, spec.lock or {}, spec.snapshot)
+            answer = uploads.call_with_uploads(self.host, start, spec.lock or {}, spec.snapshot)
             reply = Reply(self.host.identity, answer)
             if not reply.ok:
                 lacks = reply.text("lacks")
@@ -90,27 +91,30 @@ class Target:
                 raise LaunchError(words, failure.hint, more=failure.explain or "could-not-start", code=failure.code)
             if answer.get("claimed") or answer.get("owner"):
                 return
-            # Another process holds the run's lock without having claimed it: it is about to, or it dies.
-            patience = patience or time.monotonic() + _PATIENCE
+            # Another process has locked the run without claiming it. It will claim the run soon, or exit.
+            patience = patience or time.monotonic() + _TIMEOUT
             if time.monotonic() > patience:
                 raise LaunchError(f"run {spec.id} could not be started: another process holds its lock")
             time.sleep(0.02)
 
     def adopt(self, run_id: str, root: str | None) -> tuple[str, float | None]:
-        """Let a new supervisor look after a run whose old one is gone; how things stand, and its last sign of life.
+        """Start a new supervisor for a run that has none. Return the state and the last heartbeat.
 
-        ``root``: ID of the root folder that took the run on. Only there a missing run is a lost one.
+        ``root``: ID of the root folder that accepted the run. A missing run counts as lost only there.
         """
         reply = Reply(self.host.identity, self.host.call("adopt", run_id, [], {"root": root}))
-        seen = reply.number("heartbeat")
-        return reply.text("state"), seen if seen is None or 0 <= seen < _LATEST else None
+        heartbeat = reply.number("heartbeat")
+        return reply.text("state"), heartbeat if heartbeat is None or 0 <= heartbeat < _MAX_TIMESTAMP else None
 
     def cancel(self, run_id: str, by: str, grace: float | None, message: Mapping[str, Any] | None = None) -> str:
-        """Ask for the end of a run; it need not be supervised at the moment. ``message`` may bring its spec."""
-        words = [by] if grace is None else [by, str(grace)]
-        reply = Reply(self.host.identity, self.host.call("cancel", run_id, words, message or {}))
+        """Request the end of a run and return its state. The run may have no supervisor.
+
+        ``message`` may contain the spec of the run.
+        """
+        arguments = [by] if grace is None else [by, str(grace)]
+        reply = Reply(self.host.identity, self.host.call("cancel", run_id, arguments, message or {}))
         return reply.require_ok(f"run {run_id} could not be canceled").text("state")
 
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
-        """New bytes since the offsets; where asking takes time, the answer may come up to ``wait`` seconds later."""
+        """Return new bytes after ``offsets``. If there are none, wait up to ``wait`` seconds for them."""
         return self.host.news(run_id, offsets, limit, wait)

@@ -1,4 +1,4 @@
-"""Opening a target: its type, built in or from a plugin, decides the host."""
+"""Open a target. Its compute type, built in or from a plugin, determines the host."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from .types import compute_type
 
 
 def open_target(compute: Compute, paths: UserPaths) -> Target:
-    """Ready to be asked; nobody is connected to yet."""
+    """Return the target, without connecting to it."""
     row = compute_type(compute.type)
     return Target(row.host(compute, paths), row)

@@ -1,8 +1,9 @@
 """Compute types: one row per value of ``type:`` in a ``.compute`` file.
 
-A row says where runs of the type execute, how they start, which keys its file has, and what may be asked of it. All
-other modules read the row: none of them compares type names. Built-in types and those of plugins are entry points of
-the same group, ``mlworkbench.targets``. Adding a type means adding a row, and a starter if the type needs one.
+A row defines where runs of the type execute, how they start, which keys its file has, and which
+features it supports. All other modules read the row and never compare type names. Built-in types
+and plugin types are entry points in the same group, ``mlworkbench.targets``. To add a type, add a
+row, and a starter if the type needs one.
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ if TYPE_CHECKING:
     HostFactory: TypeAlias = Callable[[Compute, UserPaths], Host]
 
 DETACHED = "detached"  # the starter that forks the supervisor on the host and leaves it running
-IMAGE, MASTER = "image", "master"  # options of attach that only some types have
+IMAGE, MASTER = "image", "master"  # options of attach that only some types support
 
 
 class Wrapper(Enum):
-    """What surrounds the command of a run."""
+    """The wrapper around the command of a run."""
 
     CONTAINER = "container"
 
 
 class Feature(Enum):
-    """What may be asked of a compute type."""
+    """A feature of a compute type."""
 
     THIS_MACHINE = "this machine"  # the host is this machine, unless the .compute file has an address
     MANAGED_ENVIRONMENTS = "managed environments"  # mlw builds the environment unless the .compute file opts out
-    GPU_LEASES = "GPU leases"  # a run uses GPUs of the host, which mlw reserves for it
+    GPU_LEASES = "GPU leases"  # runs use GPUs of the host, which mlw reserves for them
     SPARK = "Spark"  # the script is the driver of a Spark cluster
 
 
 @dataclass(frozen=True)
 class AttachForm:
-    """What ``mlw computetarget attach`` and the attach dialog ask for, besides the login."""
+    """Values that ``mlw computetarget attach`` and the attach dialog ask for, besides the login."""
 
-    label: str  # in the dialog, where runs execute
+    label: str  # description in the dialog: where runs execute
     options: tuple[str, ...] = ()  # IMAGE, MASTER
 
 
@@ -56,13 +57,13 @@ class AttachForm:
 class ComputeType:
     """One compute type."""
 
-    name: str  # as in the .compute file
+    name: str  # value of ``type:`` in the .compute file
     summary: str
     host: HostFactory
-    starter: str = DETACHED  # or the absolute path of a plugin's Python file, which travels with the agent
+    starter: str = DETACHED  # name, or absolute path of a plugin's Python file, which is uploaded with the agent
     wrapper: Wrapper | None = None
-    keys: tuple[Key, ...] = ()  # of its .compute file, besides COMMON_KEYS
-    attach: AttachForm | None = None  # None: there is nothing to attach
+    keys: tuple[Key, ...] = ()  # keys of its .compute file, besides COMMON_KEYS
+    attach: AttachForm | None = None  # None: cannot be attached
     features: frozenset[Feature] = frozenset()
     aliases: tuple[str, ...] = ()
 
@@ -75,7 +76,7 @@ class ComputeType:
         return feature in self.features
 
     def has_key(self, key: Key) -> bool:
-        """Whether a key has an effect on targets of this type."""
+        """Return whether a key has an effect on targets of this type."""
         return any(key.name == other.name for other in (*COMMON_KEYS, *self.keys))
 
     def requires(self, key: Key) -> bool:
@@ -83,35 +84,35 @@ class ComputeType:
 
     @property
     def own_keys(self) -> tuple[Key, ...]:
-        """Keys that no built-in type has; their values are in ``Compute.settings``."""
+        """Keys that no built-in type has. Their values are in ``Compute.settings``."""
         names = {key.name for key in ALL_KEYS}
         return tuple(key for key in self.keys if key.name not in names)
 
     def asks(self, option: str) -> bool:
-        """Whether attach has this option for the type."""
+        """Return whether attach supports this option for the type."""
         return self.attach is not None and option in self.attach.options
 
 
 # -- hosts -----------------------------------------------------------------------------------------
-# They are imported when a target is opened: reading a configuration file does not need them.
+# Host modules are imported only when a target is opened; reading a configuration file does not need them.
 
 
 def local_host(compute: Compute, paths: UserPaths) -> Host:
-    """This machine."""
-    from .local import open_local  # noqa: PLC0415
+    """Return this machine."""
+    from .open_local import open_local  # noqa: PLC0415
 
     return open_local(paths, type_of(compute).starter)
 
 
 def ssh_host(compute: Compute, paths: UserPaths) -> Host:
-    """The machine at ``address``, over SSH."""
-    from .remote import open_host  # noqa: PLC0415
+    """Return the machine at ``address``, reached over SSH."""
+    from .open_remote import open_host  # noqa: PLC0415
 
     return open_host(compute, paths)
 
 
 def ssh_or_local_host(compute: Compute, paths: UserPaths) -> Host:
-    """The machine at ``address`` over SSH; this machine if the file has no address."""
+    """Return the machine at ``address`` over SSH, or this machine if the file has no address."""
     return local_host(compute, paths) if compute.address is None else ssh_host(compute, paths)
 
 
@@ -132,7 +133,7 @@ DOCKER = ComputeType(
     wrapper=Wrapper.CONTAINER,
     keys=CONTAINER_KEYS,
     features=frozenset({Feature.THIS_MACHINE, Feature.MANAGED_ENVIRONMENTS, Feature.GPU_LEASES}),
-    aliases=("localdocker",),  # the original's samples use both names
+    aliases=("localdocker",),  # samples of the original use both names
 )
 REMOTE = ComputeType(
     "remote",
@@ -161,14 +162,17 @@ CLUSTER = ComputeType(
 )
 
 BUILT_IN = (LOCAL, DOCKER, REMOTE, REMOTEDOCKER, CLUSTER)
-DEFAULT_ATTACH = REMOTEDOCKER  # the original's, for an attach without a type
+DEFAULT_ATTACH = REMOTEDOCKER  # if attach specifies no type; same default as the original
 
 
 # -- lookup ----------------------------------------------------------------------------------------
 
 
 def compute_type(name: str) -> ComputeType:
-    """The type of this name. Raises UnknownName if it is not installed, ConfigError if its plugin cannot be used."""
+    """Return the type with this name.
+
+    Raises ``UnknownName`` if it is not installed, and ``ConfigError`` if its plugin cannot be used.
+    """
     if name in known("like"):
         raise _outdated(name)
     try:
@@ -189,7 +193,7 @@ def compute_type(name: str) -> ComputeType:
 
 
 def find_type(name: str) -> ComputeType | None:
-    """The type of this name; None if it is not installed or cannot be used."""
+    """Return the type with this name; None if it is not installed or cannot be used."""
     try:
         return compute_type(name)
     except (UnknownName, ConfigError):
@@ -197,7 +201,11 @@ def find_type(name: str) -> ComputeType | None:
 
 
 def type_of(compute: Compute) -> ComputeType:
-    """The type of a target. One that is not installed has only what all types have: its file can still be checked."""
+    """Return the type of a target.
+
+    For a type that is not installed, return a placeholder that cannot be opened, so that its file
+    can still be checked.
+    """
     row = find_type(compute.type)
     return row or ComputeType(compute.type, "Not installed", _missing, features=frozenset({Feature.THIS_MACHINE}))
 
@@ -219,22 +227,22 @@ def is_built_in(name: str) -> bool:
 
 
 def attachable() -> tuple[ComputeType, ...]:
-    """Types that can be attached, the default first, those of plugins last."""
+    """Return the types that can be attached: the default first, plugin types last."""
     names = [*(row.name for row in BUILT_IN), *sorted(name for name in known("targets") if not is_built_in(name))]
     rows = [row for row in map(find_type, names) if row is not None and row.attach is not None]
     return tuple(sorted(rows, key=lambda row: row is not DEFAULT_ATTACH))
 
 
 def in_container(row: ComputeType) -> ComputeType | None:
-    """The built-in type with the same host that adds a container; None if there is none."""
+    """Return the built-in type that runs in a container on the same kind of host, or None if there is none."""
     return next((other for other in BUILT_IN if other.contained and other.host is row.host), None)
 
 
-# -- questions that a type and its file answer together ----------------------------------------------
+# -- properties that depend on both the type and the .compute file -----------------------------------
 
 
 def is_elsewhere(compute: Compute) -> bool:
-    """Whether a target is another machine."""
+    """Return whether a target is another machine."""
     row = type_of(compute)
     if row.has(Feature.THIS_MACHINE):
         return row.attach is not None and compute.address is not None
@@ -242,11 +250,11 @@ def is_elsewhere(compute: Compute) -> bool:
 
 
 def needs_attach(compute: Compute) -> bool:
-    """Whether the user has to attach the machine before it is used."""
+    """Return whether the user has to attach the machine before using it."""
     return type_of(compute).attach is not None and is_elsewhere(compute)
 
 
 def is_local_process(compute: Compute) -> bool:
-    """Whether a run is nothing but a process on this machine."""
+    """Return whether runs are plain processes on this machine."""
     row = type_of(compute)
     return not (is_elsewhere(compute) or row.contained or row.has(Feature.SPARK))

@@ -1,4 +1,4 @@
-"""Tests and fakes for authors of plugins: contract suites, a fake host, fake GPUs, a fake clock and pytest fixtures.
+"""Tests and fakes for plugin authors: contract suites, fake hosts, GPUs, and clocks, and fixtures.
 
 Nothing else in ML Workbench imports this package, and it is the only one that needs pytest.
 """
@@ -10,7 +10,7 @@ except ModuleNotFoundError as error:
         "mlworkbench.testing needs pytest; hint: run 'pip install mlworkbench[testing]'", name="pytest"
     ) from error
 else:
-    # pytest shows the values of a failed assert only for modules that are registered before their first import.
+    # pytest explains failed asserts only in modules that are registered before their first import.
     pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("host_contract", "starter_contract", "user")))
 
 from .fake_clock import FakeClock

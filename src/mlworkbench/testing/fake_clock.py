@@ -1,4 +1,4 @@
-"""A clock that moves only when a test says so."""
+"""A clock for tests. It advances only when the test calls ``advance``, or when tested code sleeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 class FakeClock:
-    """Call it for the time in seconds: where code takes a clock as an argument, pass this object."""
+    """Callable clock that returns the time in seconds. Pass it to code that takes a clock argument."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -17,10 +17,13 @@ class FakeClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move the clock. A negative number sets it back, as an administrator can."""
+        """Advance the clock. A negative number sets it back, as an administrator might."""
         self.now += seconds
 
     def install(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
-        """Replace the module's ``time``: ``time()`` and ``monotonic()`` are this clock, ``sleep()`` advances it."""
+        """Replace the module's ``time``.
+
+        ``time()`` and ``monotonic()`` return this clock's time, and ``sleep()`` advances it.
+        """
         fake = SimpleNamespace(time=self, monotonic=self, perf_counter=self, sleep=self.advance)
         monkeypatch.setattr(module, "time", fake)

@@ -1,13 +1,13 @@
 """Fake GPUs: a library that answers like NVML and a fake nvidia-smi, both driven by one text file.
 
-    gpus = FakeGpus(tmp_path)              # no card yet; gpus.env is what mlw or a supervisor needs in its environment
+    gpus = FakeGpus(tmp_path)              # no GPU yet; start mlw or a supervisor with the variables in gpus.env
     uuid = gpus.add(memory=(16 << 30, 0))
     gpus.change(uuid, utilisation=93, process=[("compute", 4711, 1 << 30)])
     gpus.set(init=18)                      # the whole library fails with this NVML error code
-    gpus.env_smi_only, gpus.env_nvml_only  # hosts that lack the other one
+    gpus.env_smi_only, gpus.env_nvml_only  # variables for hosts with only nvidia-smi or only NVML
 
-A script that pretends to use a GPU begins with USE_GPU and calls ``use_gpu(memory, utilisation)``. It obeys
-CUDA_VISIBLE_DEVICES. The use ends with the process, or with ``stop_gpu()``.
+A script that pretends to use a GPU begins with USE_GPU and calls ``use_gpu(memory, utilisation)``, which
+honors CUDA_VISIBLE_DEVICES. The process uses the GPU until it exits or calls ``stop_gpu()``.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ def stop_gpu():
 
 
 class CompilerNotFound(RuntimeError):
-    """No C compiler to build the fake NVML library with."""
+    """Error raised if there is no C compiler to build the fake NVML library."""
 
     def __init__(self) -> None:
         super().__init__("no C compiler: 'cc' is not on PATH; hint: install one, such as gcc, to use FakeGpus")
 
 
 class FakeGpus:
-    """The GPUs of one host. Every change is written at once, by a rename."""
+    """Fake GPUs of one host. Every change is written immediately and atomically, by a rename."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "gpus"
         self.state = self.folder / "state"
         self.claims = self.folder / "claims"
         self.claims.mkdir(parents=True)
-        self.claims.chmod(0o777)  # runs of other users pretend to use them, too
+        self.claims.chmod(0o777)  # runs of other users write claims, too
         self._head: dict[str, object] = {"claims": self.claims}
         self._cards: dict[str, dict[str, object]] = {}
         self.library = self.folder / "libnvidia-ml-fake.so"
@@ -80,12 +80,12 @@ class FakeGpus:
 
     @property
     def env_nvml_only(self) -> dict[str, str]:
-        """Variables of a host with NVML."""
+        """Environment variables for a host with NVML only."""
         return {"MLW_FAKE_GPUS": str(self.state), "MLW_NVML_LIBRARY": str(self.library)}
 
     @property
     def env_smi_only(self) -> dict[str, str]:
-        """Variables of a host with nvidia-smi but without NVML."""
+        """Environment variables for a host with nvidia-smi but without NVML."""
         return {
             "MLW_FAKE_GPUS": str(self.state),
             "MLW_NVML_LIBRARY": str(self.folder / "no-such-library.so"),
@@ -94,13 +94,14 @@ class FakeGpus:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables of a host with both."""
+        """Environment variables for a host with both NVML and nvidia-smi."""
         return {**self.env_smi_only, **self.env_nvml_only}
 
     def add(self, uuid: str | None = None, **facts: object) -> str:
-        """Add a card and return its UUID. Facts as in fake_nvml.c: a tuple for several words, a list for several lines.
+        """Add a GPU and return its UUID.
 
-        The default UUID is unique: GPU leases count for the whole machine, also between tests that run in parallel.
+        See fake_nvml.c for the facts: a tuple gives several values, and a list gives several lines. The
+        default UUID is unique, because GPU leases apply to the whole machine, even across parallel tests.
         """
         uuid = uuid or f"GPU-{os.urandom(8).hex()}"
         self._cards[uuid] = facts
@@ -108,17 +109,17 @@ class FakeGpus:
         return uuid
 
     def change(self, uuid: str, **facts: object) -> None:
-        """Change facts of a card."""
+        """Change facts about a GPU."""
         self._cards[uuid].update(facts)
         self._write()
 
     def remove(self, uuid: str) -> None:
-        """Remove a card, as if it had fallen off the bus."""
+        """Remove a GPU, as if it had fallen off the bus."""
         del self._cards[uuid]
         self._write()
 
     def set(self, **facts: object) -> None:
-        """Set facts of the host: driver, cuda, init, count, delay."""
+        """Set facts about the host: driver, cuda, init, count, and delay."""
         self._head.update(facts)
         self._write()
 
@@ -139,7 +140,7 @@ def _line(word: str, value: object) -> str:
 
 @lru_cache
 def _compiled() -> bytes:
-    """The shared library, compiled once per process."""
+    """Return the shared library, compiled once per process."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise CompilerNotFound

@@ -1,4 +1,4 @@
-"""A host that starts nothing: it keeps files in a folder, records what it was asked, and can lose contact."""
+"""Fake host for a folder: it records requests without starting runs, and can simulate lost contact."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HostError
-from ..hosts.facts import Facts
 from ..hosts.host import News, Progress
-from ..hosts.local import LocalHost
+from ..hosts.host_facts import Facts
+from ..hosts.local_host import LocalHost
 from ..remote.shared.layout import Root
 
 if TYPE_CHECKING:
-    from ..hosts.parcel import Package
+    from ..hosts.package_upload import Package
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request to start, adopt or cancel a run."""
+    """A request to start, adopt, or cancel a run."""
 
     verb: str
     run_id: str
@@ -28,20 +28,21 @@ class Call:
 
 
 class FakeHost:
-    """Implements ``Host``. Reading files is real; starting, adopting and canceling runs is recorded in ``calls``.
+    """Fake implementation of ``Host``.
 
-    ``answers`` maps a verb to the answers of the next calls, of which the last one is repeated. ``error`` is raised
-    by every method until it is None again.
+    Files are read from the folder. Requests to start, adopt, and cancel runs are only recorded in ``calls``.
+    ``answers`` maps a verb to the responses for the next calls; the last one is repeated. While
+    ``error`` is set, every method except ``close`` raises it.
     """
 
     identity = "fake"
-    distant = False
+    is_remote = False
     attachment = None
 
     def __init__(self, folder: Path, facts: Facts | None = None) -> None:
         self.root = Root(str(folder))
         self.calls: list[Call] = []
-        self.sent: list[str] = []  # digests of snapshots, and names of packages
+        self.sent: list[str] = []  # snapshot digests and package names
         self.error: HostError | None = None
         self.answers: dict[str, list[dict[str, Any]]] = {
             "start": [{"ok": True, "claimed": True}],
@@ -67,7 +68,7 @@ class FakeHost:
 
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
         self._check()
-        return self._files.news(run_id, offsets, limit)  # nothing changes while a test waits
+        return self._files.news(run_id, offsets, limit)  # no need to wait, because no process writes files
 
     def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
         self._check()
@@ -81,9 +82,9 @@ class FakeHost:
         self._check()
         return self._facts
 
-    def ask(self, request: Mapping[str, Any], body: bytes = b"", patience: float = 60.0) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, Any], body: bytes = b"", timeout: float = 60.0) -> dict[str, Any]:
         self._check()
-        return self._files.ask(request, body, patience)
+        return self._files.ask(request, body, timeout)
 
     def inrun(self) -> str:
         self._check()
@@ -93,7 +94,7 @@ class FakeHost:
         self._check()
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _check(self) -> None:
         if self.error is not None:

@@ -1,4 +1,4 @@
-"""The fake nvidia-smi: ``nvidia-smi -q -x`` for the GPUs in MLW_FAKE_GPUS (see fake_nvml.c). Copied as a program."""
+"""Fake ``nvidia-smi -q -x`` for the GPUs in MLW_FAKE_GPUS (see fake_nvml.c). Tests run a copy of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read() -> tuple[dict[str, str], list[Card]]:
 
 
 def claimed(head: dict[str, str], card: Card) -> tuple[list[str], int, int]:
-    """Processes that pretend to use the card, their memory, and their utilization."""
+    """Return the processes that pretend to use the GPU, their memory, and their utilization."""
     memory = busy = 0
     processes = []
     for pid in os.listdir(head["claims"]) if "claims" in head else []:

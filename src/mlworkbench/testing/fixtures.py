@@ -1,4 +1,4 @@
-"""pytest fixtures for tests of plugins: ``pytest_plugins = ["mlworkbench.testing.fixtures"]`` loads them."""
+"""pytest fixtures for plugin tests: ``pytest_plugins = ["mlworkbench.testing.fixtures"]``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .user import User
 
 @pytest.fixture
 def mlw_user(tmp_path: Path) -> Iterator[User]:
-    """A user with an empty home, and the installed mlw. Runs that are left running are killed."""
+    """A user with an empty home folder and the installed mlw. Runs that remain after the test are killed."""
     user = User(tmp_path)
     yield user
     end_processes(user.store)
@@ -24,7 +24,7 @@ def mlw_user(tmp_path: Path) -> Iterator[User]:
 
 @pytest.fixture
 def mlw_target_folder(tmp_path: Path) -> Iterator[TargetFolder]:
-    """mlw's folder on a target of the test's own. Runs that are left running are killed."""
+    """The mlw folder on a separate target. Runs that remain after the test are killed."""
     folder = TargetFolder(tmp_path)
     yield folder
     end_processes(tmp_path)
@@ -32,11 +32,11 @@ def mlw_target_folder(tmp_path: Path) -> Iterator[TargetFolder]:
 
 @pytest.fixture
 def mlw_gpus(tmp_path: Path) -> FakeGpus:
-    """A host with fake GPUs, at first none. Needs a C compiler."""
+    """Fake GPUs of a host, initially none. Requires a C compiler."""
     return FakeGpus(tmp_path)
 
 
 @pytest.fixture
 def mlw_clock() -> FakeClock:
-    """A clock that moves only when the test says so."""
+    """A clock that advances only when the test moves it."""
     return FakeClock()

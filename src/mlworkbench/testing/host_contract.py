@@ -5,8 +5,8 @@
         def host(self, folder):
             return MyHost(str(folder.root))
 
-``folder`` is mlw's folder on the host. The tests write to it directly, so the host must be this machine or share a
-file system with it. Override ``folder`` where the host decides the path.
+``folder`` is the mlw folder on the host. The tests write to it directly, so the host must be this
+machine or share a file system with it. Override ``folder`` if the host determines the path.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import pytest
 from ..errors import HostError
 from ..hosts.host import Host
 from ..remote.shared.layout import Root
-from ..remote.shared.untrusted import parse_json
+from ..remote.shared.untrusted_json import parse_json
 from .processes import end_processes
 from .target_folder import TargetFolder, write_snapshot
 from .waiting import wait_until
 
 
 class HostFilesContract:
-    """Reading: what a host returns of files in mlw's folder. Starts no process."""
+    """Contract for reading run files and answering requests. The tests start no runs."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Iterator[TargetFolder]:
@@ -81,7 +81,7 @@ class HostFilesContract:
         for index, data in host.outputs("r", files):
             received[index] = received.get(index, b"") + data
         assert received == {0: b"mal", 2: large[5:]}  # no more than the declared size, even if the file has grown
-        next(iter(host.outputs("r", files)))  # a reader that stops early
+        next(iter(host.outputs("r", files)))  # stop reading early; the host must still respond
         assert host.news("r", {}, 1).exists
 
     def test_other_requests(self, host: Host) -> None:
@@ -101,7 +101,7 @@ class HostFilesContract:
 
 
 class HostContract(HostFilesContract):
-    """All that a host must do: reading, receiving code, and starting, watching and canceling runs."""
+    """Complete contract: reading, receiving code, and starting, watching, and canceling runs."""
 
     def test_start_runs_the_script_and_news_returns_its_log(self, host: Host, folder: TargetFolder) -> None:
         run = folder.add_run("r", "print('hello')")
@@ -114,7 +114,7 @@ class HostContract(HostFilesContract):
 
     def test_start_and_adopt_of_a_run_that_does_not_exist(self, host: Host, folder: TargetFolder) -> None:
         assert host.call("start", "nosuch", ["n"], {})["ok"] is False
-        # Without the ID of the root folder that accepted the run, a home that is not mounted would look the same.
+        # Without the ID of the root folder that accepted the run, a missing run may mean an unmounted home.
         assert host.call("adopt", "nosuch", [], {})["state"] == "away"
         folder.add_run("other", "")
         assert host.call("adopt", "nosuch", [], {})["state"] == "away"
@@ -154,16 +154,16 @@ class HostContract(HostFilesContract):
         run.rmdir()
         message = {"secrets": {}, "spec": spec}
         assert host.call("start", "r", ["n"], message)["claimed"] is True
-        assert host.call("start", "r", ["n"], message)["claimed"] is True  # repeated: the answer may have been lost
+        assert host.call("start", "r", ["n"], message)["claimed"] is True  # a retry, as after a lost response
         assert host.call("start", "r", ["other"], message)["claimed"] is False
         folder.wait_for_end(run)
         assert (run / "log").read_text() == "hello\n"
 
     def test_code_arrives(self, host: Host, folder: TargetFolder, tmp_path: Path) -> None:
-        store = Root(str(tmp_path / "store" if host.distant else folder.root))
+        store = Root(str(tmp_path / "store" if host.is_remote else folder.root))
         files = {"a/b.py": b"print(1)", "again.py": b"print(1)", "large": os.urandom(5 << 20)}
         digest = write_snapshot(store, files)
         steps: list[tuple[int, int]] = []
         host.send_code(digest, store, lambda done, total: steps.append((done, total)))
         assert (folder.root / "snapshots" / f"{digest}.json").is_file()
-        assert not host.distant or steps[-1] == ((5 << 20) + 8, (5 << 20) + 8)
+        assert not host.is_remote or steps[-1] == ((5 << 20) + 8, (5 << 20) + 8)

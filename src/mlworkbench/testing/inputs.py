@@ -1,4 +1,4 @@
-"""Arguments of the functions that plugins implement, with defaults for what a test does not care about."""
+"""Arguments for the functions that plugins implement, with defaults for what a test does not need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..environments.site import Site
+from ..environments.solve_request import EnvironmentRequest
 from ..frameworks.framework import Setting
 from ..model import Compute, Entry, RunConfig
 from ..paths import UserPaths
@@ -15,11 +15,11 @@ from ..targets.types import LOCAL
 
 _COMPUTE = Compute("box", LOCAL.name)
 _RUNCONFIG = RunConfig("demo", _COMPUTE.name)
-_ROOT = "/home/ada/.mlw"  # nothing is read from it
+_ROOT = "/home/ada/.mlw"  # this folder is never accessed
 
 
 def framework_setting(entry: Entry, **changes: Any) -> Setting:
-    """The argument of a framework's ``make``; ``changes`` replaces fields."""
+    """Return the argument for a framework's ``make``. ``changes`` replaces fields."""
     setting = Setting(
         entry=entry,
         python="/usr/bin/python3",
@@ -31,9 +31,12 @@ def framework_setting(entry: Entry, **changes: Any) -> Setting:
     return replace(setting, **changes)
 
 
-def environment_site(project: Path, **changes: Any) -> Site:
-    """The argument of an environment plugin, for a project folder; ``changes`` replaces fields."""
-    site = Site(
+def environment_site(project: Path, **changes: Any) -> EnvironmentRequest:
+    """Return the argument for an environment plugin, for a project folder.
+
+    ``changes`` replaces fields.
+    """
+    site = EnvironmentRequest(
         root=project,
         runconfig=_RUNCONFIG,
         compute=_COMPUTE,

@@ -1,4 +1,4 @@
-"""Processes that a test left running, found by the folder in their variables or command line (Linux)."""
+"""Find processes that a test left running, by a folder in their environment or command line. Linux only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs. One that has ended and waits for its parent does not."""
+    """Return whether the process is running. Zombies do not count."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -18,7 +18,7 @@ def is_alive(pid: int) -> bool:
 
 
 def variables(pid: int) -> list[bytes]:
-    """Environment variables of a process, as ``NAME=value``; empty if it has ended."""
+    """Return the environment variables of a process as ``NAME=value``; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -26,13 +26,13 @@ def variables(pid: int) -> list[bytes]:
 
 
 def run_processes(folder: Path) -> list[int]:
-    """Process IDs of the run in this run folder, including those that left its process group."""
+    """Return the process IDs of the run in this folder, including those that left its process group."""
     mark = f"MLW_RUN_FOLDER={folder}".encode()
     return [pid for pid in _pids() if is_alive(pid) and mark in variables(pid)]
 
 
 def end_processes(folder: Path) -> None:
-    """Kill every process that names the folder in its variables or its command line."""
+    """Kill every process whose environment or command line contains the folder."""
     mark = os.fsencode(folder)
     for pid in _pids():
         entry = Path(f"/proc/{pid}")

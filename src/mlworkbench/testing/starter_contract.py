@@ -5,7 +5,8 @@
         def starter(self):
             return str(Path(my_plugin.__file__).with_name("my_starter.py"))
 
-The value is the name of a built-in starter, or the absolute path of a plugin's file. The starter runs on this machine.
+The value is the name of a built-in starter, or the absolute path of a plugin file. The starter runs
+on this machine.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import Any
 
 import pytest
 
-from ..hosts.library import starter_name
-from ..hosts.local import LocalHost, install
+from ..hosts.bundle import starter_name
+from ..hosts.local_host import LocalHost, install
 from ..remote.shared.endings import CANCELLED
 from ..remote.shared.layout import Root
 from ..remote.shared.starter_names import UNKNOWN
-from ..remote.shared.untrusted import parse_json
+from ..remote.shared.untrusted_json import parse_json
 from .processes import end_processes, run_processes
 from .target_folder import PYTHON, TargetFolder
 from .waiting import wait_until
@@ -32,14 +33,14 @@ from .waiting import wait_until
 _STATUS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from remote.starters.starter import starter_of
-json.dump(starter_of(sys.argv[2]).status(json.load(sys.stdin)), sys.stdout)
+from remote.starters.starter import load_starter
+json.dump(load_starter(sys.argv[2]).status(json.load(sys.stdin)), sys.stdout)
 """
 WAITING = "import time; print('up', flush=True); time.sleep(1000)"
 
 
 class StarterContract:
-    """Each test calls the program on the target, which ends before the run does."""
+    """Contract of a starter. Tests call the target's program, which exits while the run continues."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Iterator[TargetFolder]:
@@ -50,7 +51,7 @@ class StarterContract:
 
     @pytest.fixture
     def environment(self, tmp_path: Path) -> dict[str, str]:
-        """Variables of the program on the target. Override it where the starter needs more."""
+        """Environment variables for the program on the target. Override if the starter needs more."""
         return {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
 
     @pytest.fixture
@@ -59,7 +60,7 @@ class StarterContract:
 
     def test_start_leaves_a_supervisor_behind(self, target: Target) -> None:
         run = target.add_run("r", "print('hello')")
-        assert target.start("r")["claimed"] is True  # the program that started it has ended
+        assert target.start("r")["claimed"] is True  # the program has exited; the supervisor must keep running
         target.folder.wait_for_end(run)
         assert (run / "log").read_text() == "hello\n"
         assert (run / "exit.json").exists()
@@ -76,7 +77,7 @@ class StarterContract:
     def test_a_run_starts_at_most_once(self, target: Target, tmp_path: Path) -> None:
         starts = tmp_path / "starts"
         run = target.add_run("r", f"open({str(starts)!r}, 'a').write('x'); print('up', flush=True)")
-        for nonce in ("n1", "n1", "n2"):  # an answer that was lost, and another client
+        for nonce in ("n1", "n1", "n2"):  # retry after a lost response, then another client
             assert target.start("r", nonce)["ok"] is True
         target.folder.wait_for_end(run)
         wait_until(lambda: not target.is_supervised("r"))
@@ -121,7 +122,7 @@ class StarterContract:
 
 
 class Target:
-    """This machine as a target with the starter: the program on it is called as a client does."""
+    """This machine as a target with the tested starter. Sends commands through ``LocalHost``, as a client does."""
 
     def __init__(self, folder: TargetFolder, starter: str, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -130,7 +131,7 @@ class Target:
         self._host = LocalHost(Root(str(folder.root)), environment, starter)
 
     def add_run(self, run_id: str, script: str) -> Path:
-        """Write a run that has not started."""
+        """Write a run that has not been started."""
         return self.folder.add_run(run_id, script, starter=starter_name(self._starter))
 
     def start(self, run_id: str, nonce: str = "n1", secrets: dict[str, str] | None = None) -> dict[str, Any]:
@@ -143,13 +144,13 @@ class Target:
         return self._host.news(run_id, {}, 1).supervised
 
     def handle(self, run: Path) -> dict[str, Any]:
-        """What the starter is given to find the run again."""
-        stored = run / "starter.json"  # not written by the starter whose handle is the run folder
+        """Return the handle that the starter receives to find the run again."""
+        stored = run / "starter.json"  # missing if the starter's handle is just the run folder
         handle = parse_json(stored.read_bytes())["handle"] if stored.exists() else {}
         return {**handle, "folder": str(run)}
 
     def states(self, handles: dict[str, dict[str, Any]]) -> dict[str, str]:
-        """Call the starter's ``status`` once, in a process of its own, as on a target."""
+        """Call the starter's ``status`` once, in a separate process, as on a target."""
         program = install(self._host.root, self._starter)
         command = [PYTHON, "-I", "-S", "-c", _STATUS, str(program.parent), starter_name(self._starter)]
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""mlw's folder on a target, with runs in it as a client leaves them, and the program there called as a client does."""
+"""Fake target: its mlw folder, runs as a client would write them, and calls to its program."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 
 from .. import remote
 from ..remote.shared.layout import Root
-from ..remote.shared.untrusted import parse_json
-from ..remote.shared.versions import SPEC
+from ..remote.shared.protocol_versions import SPEC
+from ..remote.shared.untrusted_json import parse_json
 from .waiting import wait_until
 
 PROGRAM = Path(remote.__file__).parent
-# The interpreter below a virtual environment, as on a target.
+# The base interpreter, because a target does not use the virtual environment of the tests.
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
 class TargetFolder:
-    """A target of its own in a temporary folder. No client and no history is involved."""
+    """A separate target in a temporary folder, without a client or a history."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -33,10 +33,11 @@ class TargetFolder:
         self.env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder), "MLW_SUPERVISOR": "1"}
 
     def add_run(self, run_id: str, script: str, **changes: Any) -> Path:
-        """Write a run that has not started: its code in the content store, and ``spec.json``. Returns its folder.
+        """Write a run that has not been started and return its folder.
 
-        ``changes`` replaces keys of the spec. ``files`` adds files to the code, ``argv`` replaces the command, and
-        ``python`` its interpreter.
+        Its code is in the content store, and its spec is in ``spec.json``. ``changes`` replaces keys of the
+        spec, ``files`` adds files to the code, ``argv`` replaces the command, and ``python`` replaces its
+        interpreter.
         """
         digest = write_snapshot(Root(str(self.root)), {"main.py": script, **changes.pop("files", {})})
         folder = self.root / "runs" / run_id
@@ -64,10 +65,13 @@ class TargetFolder:
         return folder
 
     def hand_over(self) -> None:
-        """Called after a test wrote files. Override it where the target's user is not the user of the tests."""
+        """Do nothing. Override this to give the files to the target's user if that is a different user."""
 
     def call(self, verb: str, run_id: str, *words: str, **more: Any) -> dict[str, Any]:
-        """Call the program on the target. ``message``: what it reads from stdin; ``env``: more variables."""
+        """Call the program on the target.
+
+        ``message``: JSON for its standard input; ``env``: additional environment variables.
+        """
         done = subprocess.run(
             [self.python, "-I", "-S", str(self.program / "__main__.py"), verb, str(self.root), run_id, *words],
             input=json.dumps(more.get("message") or {}).encode(),
@@ -80,11 +84,11 @@ class TargetFolder:
         return dict(parse_json(done.stdout))
 
     def start(self, run_id: str, nonce: str = "n1", **more: Any) -> dict[str, Any]:
-        """Start a run; the same nonce stands for the same attempt."""
+        """Start a run. Calls with the same nonce belong to the same attempt."""
         return self.call("start", run_id, nonce, **more)
 
     def events(self, folder: Path) -> list[dict[str, Any]]:
-        """The event journal of a run so far."""
+        """Return the events in the journal of a run so far."""
         try:
             lines = (folder / "events.jsonl").read_bytes().splitlines()
         except FileNotFoundError:
@@ -92,7 +96,7 @@ class TargetFolder:
         return [parse_json(line) for line in lines if line.strip()]
 
     def wait_for_event(self, folder: Path, kind: str, timeout: float = 60) -> dict[str, Any]:
-        """Data of the first event of a kind."""
+        """Wait for an event of a kind and return the data of the first one."""
 
         def find() -> list[dict[str, Any]]:
             return [event["data"] for event in self.events(folder) if event["kind"] == kind]
@@ -100,12 +104,12 @@ class TargetFolder:
         return wait_until(find, timeout)[0]
 
     def wait_for_end(self, folder: Path, timeout: float = 60) -> dict[str, Any]:
-        """How the run ended."""
+        """Wait until the run ends and return the data of its ``finished`` event."""
         return self.wait_for_event(folder, "finished", timeout)
 
 
 def write_snapshot(store: Root, files: Mapping[str, str | bytes]) -> str:
-    """Write code to a content store: path → content. Returns the digest of the snapshot."""
+    """Write code (path → content) to a content store and return the digest of the snapshot."""
     entries = sorted(_write_blob(store, path, content) for path, content in files.items())
     manifest = {"version": 1, "files": entries, "links": [], "folders": []}
     text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=True).encode()

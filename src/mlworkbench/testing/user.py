@@ -1,4 +1,4 @@
-"""A user of mlw: an empty home folder, a history of their own, and the command line."""
+"""An mlw user with an empty home folder, a separate history, and the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..remote.shared.untrusted import parse_json
+from ..remote.shared.untrusted_json import parse_json
 
 MLW = Path(sys.executable).with_name("mlw")
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
@@ -37,7 +37,7 @@ class CommandResult:
 
 
 class User:
-    """One person at a laptop. ``env`` holds the variables that commands get; tests can change it."""
+    """A user at a laptop. ``env``: environment variables for commands, which tests can change."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -51,13 +51,16 @@ class User:
             "TERM": "dumb",
             "TMPDIR": tempfile.gettempdir(),
         }
-        if "PYTHONPATH" in os.environ:  # a plugin that is not installed, but on the module path of the tests
+        if "PYTHONPATH" in os.environ:  # tests may load a plugin from there without installing it
             self.env["PYTHONPATH"] = os.environ["PYTHONPATH"]
 
     def mlw(
         self, *words: str, cwd: Path | None = None, env: dict[str, str] | None = None, **more: Any
     ) -> CommandResult:
-        """Run a command to its end. ``env`` adds variables, ``more`` is for ``subprocess.run``."""
+        """Run a command until it exits.
+
+        ``env`` adds environment variables, and ``more`` is passed to ``subprocess.run``.
+        """
         more = {"stdin": subprocess.DEVNULL, "timeout": 120, **more}
         done = subprocess.run(
             [str(MLW), *words], cwd=cwd or self.home, env={**self.env, **(env or {})}, capture_output=True, **more
@@ -65,7 +68,7 @@ class User:
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def project(self, name: str = "demo", **files: str) -> Path:
-        """Create a project with these files in it: ``train="…"`` is ``train.py``. Returns its folder."""
+        """Create a project with these files (``train="…"`` is ``train.py``) and return its folder."""
         result = self.mlw("project", "create", "--name", name)
         assert result.code == 0, result
         root = self.home / name
@@ -74,17 +77,17 @@ class User:
         return root
 
     def info(self, run: str, cwd: Path | None = None) -> dict[str, Any]:
-        """What the history records about a run."""
+        """Return what the history records about a run."""
         result = self.mlw("history", "info", run, "-o", "json", cwd=cwd)
         assert result.code == 0, result
         return dict(parse_json(result.out))
 
     def runs(self) -> list[dict[str, Any]]:
-        """All runs in the history."""
+        """Return all runs in the history."""
         result = self.mlw("history", "list", "--all", "-o", "json")
         assert result.code == 0, result
         return list(parse_json(result.out))
 
     def folder(self, run: str) -> Path:
-        """The run folder in the history."""
+        """Return the run folder in the history."""
         return self.store / "runs" / run

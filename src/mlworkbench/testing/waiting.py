@@ -1,4 +1,4 @@
-"""Wait for a condition. Tests never sleep for a fixed time."""
+"""Wait for a condition. Tests use this instead of sleeping for a fixed time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 def wait_until(condition: Callable[[], Value], timeout: float = 60) -> Value:
-    """Call ``condition`` until its result is true, and return that result."""
+    """Call ``condition`` until its result is true, and return the result."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         result = condition()

@@ -1,1 +1,1 @@
-"""The Workbench in the browser: the verbs of the command line as pages, on this machine only."""
+"""Web UI of ML Workbench: a local server with pages that correspond to the commands."""

@@ -1,4 +1,4 @@
-"""The application behind the gate: the HTTP API, and the pages of NiceGUI over the same desk."""
+"""Web application that combines the HTTP API and the NiceGUI pages on top of the backend."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from nicegui import ui
 from ..paths import UserPaths
 from ..version import __version__
 from . import api, pages
-from .desk import Desk
-from .gate import App
+from .auth_middleware import App
+from .backend import Backend
 
-_RECONNECT = 60.0  # seconds that a page may be away before the server forgets it; its address brings it back anyway
+_RECONNECT = 60.0  # seconds until the server discards a disconnected page; reloading its URL restores it
 _STATIC = Path(__file__).parent / "static"
 
 
-def make(paths: UserPaths, opened: Path | None, link: Callable[[], str]) -> App:
-    """Everything that the gate lets people to. ``opened``: the project in whose folder mlw ui was typed."""
-    desk = Desk(paths)
-    if opened is not None:
-        desk.projects.remember(opened)
+def create_app(paths: UserPaths, project_root: Path | None, link: Callable[[], str]) -> App:
+    """Create the application that ``AuthMiddleware`` protects.
+
+    ``project_root``: project folder in which ``mlw ui`` was started. ``link``: creates a login link.
+    """
+    backend = Backend(paths)
+    if project_root is not None:
+        backend.projects.add(project_root)
     app = FastAPI(
         title="ML Workbench",
         version=__version__,
@@ -32,19 +35,19 @@ def make(paths: UserPaths, opened: Path | None, link: Callable[[], str]) -> App:
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
-        root_path_in_servers=False,  # the path is a secret of browsers
+        root_path_in_servers=False,  # the root path is secret and must not appear in the schema
     )
-    api.install(app, desk, link)
+    api.install(app, backend, link)
     nicegui_app.add_static_files("/static", _STATIC)
-    nicegui_app.on_startup(desk.open)
-    nicegui_app.on_shutdown(desk.close)
-    pages.register(desk)
+    nicegui_app.on_startup(backend.open)
+    nicegui_app.on_shutdown(backend.close)
+    pages.register(backend)
     ui.run_with(
         app,
         title="ML Workbench",
         dark=None,
         language="en-US",
-        tailwind=False,  # its script takes 0.1 s of every page, and we have our own style sheets
+        tailwind=False,  # its script adds 0.1 s to every page, and mlw has its own style sheets
         reconnect_timeout=_RECONNECT,
         storage_secret=None,
         show_welcome_message=False,

@@ -1,7 +1,7 @@
-"""The one door of the web server. Nothing gets past it that cannot show a session or the token, whatever it asks for.
+"""ASGI middleware that admits only requests with a session or the token.
 
-It stands outside the whole application: pages, files, sockets, sub-applications. What it decides it decides from the
-raw request (``admission.judge``); it never asks the application.
+It wraps the whole application: pages, files, sockets, and sub-applications. It decides based on the
+raw request alone (see ``request_policy.check_request``) and never calls the application to decide.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .admission import Door, Refusal, Request, judge, locate, wants_login, wants_logout
 from .connections import mark_authenticated
-from .headers import harden
 from .login import Login
+from .request_policy import AccessPolicy, Request, RequestRefusal, check_request, is_login, is_logout, strip_secret
+from .security_headers import harden
 from .sessions import Sessions
 
 Scope = MutableMapping[str, Any]
@@ -24,19 +24,19 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LARGEST = 16 * 1024 * 1024  # bytes of a request's body
-_POLICY = 1008  # the websocket's word for "not allowed"
-_BODY = "mlworkbench.body"  # in the scope of a request: its _Coming
+MAX_BODY = 16 * 1024 * 1024  # maximum body bytes
+_POLICY_VIOLATION = 1008  # WebSocket close code for "policy violation"
+_BODY_KEY = "mlworkbench.body"  # scope key for the ``_RequestBody``
 
 log = logging.getLogger("mlworkbench.ui")
 
 
-class Gate:
-    """An ASGI application around another one."""
+class AuthMiddleware:
+    """ASGI application that authenticates requests to another application."""
 
-    def __init__(self, app: App, door: Door, sessions: Sessions, login: Login) -> None:
+    def __init__(self, app: App, policy: AccessPolicy, sessions: Sessions, login: Login) -> None:
         self._app = app
-        self._door = door
+        self._policy = policy
         self._sessions = sessions
         self._login = login
 
@@ -44,135 +44,138 @@ class Gate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._http(_direct(scope), receive, send)
+            await self._handle_http(_without_proxy_headers(scope), receive, send)
         elif scope["type"] == "websocket":
-            await self._socket(_direct(scope), receive, send)
+            await self._handle_websocket(_without_proxy_headers(scope), receive, send)
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = locate(Request.of(scope), self._door)
-        refusal = judge(request, self._door)
-        scope, send = _below(scope, request), harden(send, request, refusal is None)
-        if refusal is None and wants_login(request):
-            await _guarded(_Coming(receive), send, lambda receive, send: self._login(request, receive, send))
+    async def _handle_http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = strip_secret(Request.from_scope(scope), self._policy)
+        refusal = check_request(request, self._policy)
+        scope, send = _with_root_path(scope, request), harden(send, request, refusal is None)
+        if refusal is None and is_login(request):
+            await _guard_errors(_RequestBody(receive), send, lambda receive, send: self._login(request, receive, send))
             return
-        if refusal is None and not self._sessions.knows(request):
-            refusal = Refusal(401, "not authenticated; open the link that `mlw ui` prints")
-        if refusal is None and request.length > LARGEST:
-            refusal = Refusal(413, "the request is too large")
-        if refusal is not None and refusal.status == 401 and request.method == "GET" and request.by_hand:
-            await self._login.turn_away(request, send)
+        if refusal is None and not self._sessions.is_authenticated(request):
+            refusal = RequestRefusal(401, "not authenticated; open the link that `mlw ui` prints")
+        if refusal is None and request.length > MAX_BODY:
+            refusal = RequestRefusal(413, "the request is too large")
+        if refusal is not None and refusal.status == 401 and request.method == "GET" and request.is_navigation:
+            await self._login.show_login(request, send)
             return
         if refusal is not None:
             await refuse(send, refusal, request)
             return
         mark_authenticated(scope)
-        if wants_logout(request):
-            await self._login.leave(request, send)
+        if is_logout(request):
+            await self._login.log_out(request, send)
             return
-        coming = _Coming(receive)
-        scope[_BODY] = coming
-        await _guarded(coming, send, lambda receive, send: self._app(scope, receive, send))
+        body = _RequestBody(receive)
+        scope[_BODY_KEY] = body
+        await _guard_errors(body, send, lambda receive, send: self._app(scope, receive, send))
 
-    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = locate(Request.of(scope), self._door)
-        if judge(request, self._door) is not None or not self._sessions.knows(request):
-            await receive()  # websocket.connect
-            await send({"type": "websocket.close", "code": _POLICY})
+    async def _handle_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = strip_secret(Request.from_scope(scope), self._policy)
+        if check_request(request, self._policy) is not None or not self._sessions.is_authenticated(request):
+            await receive()  # ASGI requires receiving websocket.connect first
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
             return
         mark_authenticated(scope)
-        ending = self._sessions.ending(request) if request.bearer is None else asyncio.Event()
-        over = asyncio.ensure_future(ending.wait())
+        session_end = self._sessions.end_event(request) if request.bearer is None else asyncio.Event()
+        ended = asyncio.ensure_future(session_end.wait())
         try:
-            await self._app(_below(scope, request), _until(over, receive, send), send)
+            await self._app(_with_root_path(scope, request), _receive_until(ended, receive, send), send)
         finally:
-            over.cancel()
+            ended.cancel()
 
 
-def _direct(scope: Scope) -> Scope:
-    """Without what a proxy would say: there is none, and NiceGUI would write it into its pages."""
+def _without_proxy_headers(scope: Scope) -> Scope:
+    """Return the scope without proxy headers, which NiceGUI would copy into pages. No proxy is used."""
     kept = [(name, value) for name, value in scope["headers"] if not name.lower().startswith(b"x-forwarded-")]
     return {**scope, "headers": kept}
 
 
-def _below(scope: Scope, request: Request) -> Scope:
-    """The application gets the secret path as its root path: links in its pages have to begin with it."""
+def _with_root_path(scope: Scope, request: Request) -> Scope:
+    """Return the scope with the secret path as its root path, so that links in pages start with it."""
     return {**scope, "root_path": request.base}
 
 
-class _Coming:
-    """The body of a request. One that says it is small, or says nothing, and goes on and on, is cut off."""
+class _RequestBody:
+    """Request body with a size limit. A body that exceeds it, whatever its declared length, ends as a disconnect."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._came = 0
-        self._gone = False
+        self._received = 0
+        self._disconnected = False
 
     async def __call__(self) -> Message:
         message = await self._receive()
-        self._came += len(message.get("body") or b"")
-        if self._came > LARGEST:
+        self._received += len(message.get("body") or b"")
+        if self._received > MAX_BODY:
             message = {"type": "http.disconnect"}
-        self._gone = message["type"] == "http.disconnect"
+        self._disconnected = message["type"] == "http.disconnect"
         return message
 
-    async def is_gone(self) -> bool:
-        """Whether nobody waits for the response any more. The application may not have asked for it yet."""
-        if not self._gone:
-            asked = asyncio.ensure_future(self())
-            await asyncio.sleep(0)  # the server answers at once if the connection is closed, else when it closes
-            asked.cancel()
-            await asyncio.wait({asked})
-        return self._gone
+    async def is_disconnected(self) -> bool:
+        """Return whether the client has disconnected, even if the application has not read the body yet."""
+        if not self._disconnected:
+            receiving = asyncio.ensure_future(self())
+            await asyncio.sleep(0)  # lets the task run once; it finishes if the connection is closed
+            receiving.cancel()
+            await asyncio.wait({receiving})
+        return self._disconnected
 
 
-async def is_gone(scope: Scope) -> bool:
-    """Whether nobody waits for the response to this request any more."""
-    coming = scope.get(_BODY)
-    return isinstance(coming, _Coming) and await coming.is_gone()
+async def is_disconnected(scope: Scope) -> bool:
+    """Return whether the client of this request has disconnected."""
+    body = scope.get(_BODY_KEY)
+    return isinstance(body, _RequestBody) and await body.is_disconnected()
 
 
-async def _guarded(coming: _Coming, send: Send, work: Callable[[Receive, Send], Awaitable[None]]) -> None:
-    """What goes wrong inside is told to the log, not to the browser: it may name paths and variables."""
-    begun = whole = False
+async def _guard_errors(body: _RequestBody, send: Send, work: Callable[[Receive, Send], Awaitable[None]]) -> None:
+    """Log application errors instead of sending them to the browser.
 
-    async def noticed(message: Message) -> None:
-        nonlocal begun, whole
-        begun, whole = True, message["type"] == "http.response.body" and not message.get("more_body")
+    They may contain paths and variables.
+    """
+    started = complete = False
+
+    async def tracked_send(message: Message) -> None:
+        nonlocal started, complete
+        started, complete = True, message["type"] == "http.response.body" and not message.get("more_body")
         await send(message)
 
     try:
-        await work(coming, noticed)
+        await work(body, tracked_send)
     except Exception:
-        if whole:
-            return  # the application has told of it itself
-        if not begun and await coming.is_gone():
-            return  # whoever asked has turned to another page meanwhile
-        name = secrets.token_hex(4)
-        log.exception("error %s", name)
-        if begun:
+        if complete:
+            return  # the application reported the error itself
+        if not started and await body.is_disconnected():
+            return  # the client disconnected, for example to open another page
+        error_id = secrets.token_hex(4)
+        log.exception("error %s", error_id)
+        if started:
             raise
-        await refuse(send, Refusal(500, f"internal error {name}; see the log of mlw ui for details"))
+        await refuse(send, RequestRefusal(500, f"internal error {error_id}; see the log of mlw ui for details"))
 
 
-def _until(over: asyncio.Future[Any], receive: Receive, send: Send) -> Receive:
-    """A socket lives no longer than the session that it came in with."""
+def _receive_until(ended: asyncio.Future[Any], receive: Receive, send: Send) -> Receive:
+    """Return a ``receive`` that closes the socket when its session ends."""
 
     async def until() -> Message:
-        coming = asyncio.ensure_future(receive())
+        message = asyncio.ensure_future(receive())
         try:
-            await asyncio.wait({coming, over}, return_when=asyncio.FIRST_COMPLETED)
-            if not over.done():
-                return coming.result()
+            await asyncio.wait({message, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                return message.result()
         finally:
-            coming.cancel()
-        await send({"type": "websocket.close", "code": _POLICY})
-        return {"type": "websocket.disconnect", "code": _POLICY}
+            message.cancel()
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+        return {"type": "websocket.disconnect", "code": _POLICY_VIOLATION}
 
     return until
 
 
-async def refuse(send: Send, refusal: Refusal, request: Request | None = None) -> None:
-    body = f"{refusal.words}\n".encode()
+async def refuse(send: Send, refusal: RequestRefusal, request: Request | None = None) -> None:
+    body = f"{refusal.message}\n".encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if request and request.method == "HEAD" else body})

@@ -1,4 +1,4 @@
-"""The desk: everything that pages and the API ask of the product. No page reads a file or runs a command itself."""
+"""Backend of the pages and the HTTP API. Pages never read files or run commands themselves."""
 
 from __future__ import annotations
 
@@ -7,43 +7,46 @@ from typing import Concatenate
 
 from ..history.store import History
 from ..paths import UserPaths
-from .answers.projects import Projects
 from .drafts import Drafts
-from .errands import Errands
-from .gpuwatch import GpuWatch
-from .hands import Answer, Hands, Words
-from .live import Live
-from .shells import Shells
+from .gpu_poller import GpuPoller
+from .operation_runner import OperationRunner
+from .queries.projects import Projects
+from .shell_sessions import ShellSessions
+from .sync import RunSync
+from .worker_pool import Params, Result, WorkerPool
 
 
-class Desk:
-    """``ask`` reads (see ``answers/``), ``errands`` does, ``live`` keeps things fresh."""
+class Backend:
+    """Services of the UI server.
+
+    ``call`` runs queries, ``operations`` runs commands, and ``sync`` refreshes runs.
+    """
 
     def __init__(self, paths: UserPaths) -> None:
         self.paths = paths
-        self.hands = Hands(paths)
-        self.errands = Errands()
-        self.live = Live(paths)
-        self.gpus = GpuWatch(paths)
+        self.workers = WorkerPool(paths)
+        self.operations = OperationRunner()
+        self.sync = RunSync(paths)
+        self.gpus = GpuPoller(paths)
         self.projects = Projects(paths.home / "ui" / "projects.json")
         self.drafts = Drafts(paths.home / "ui" / "drafts")
-        self.shells = Shells()
+        self.shells = ShellSessions()
 
-    async def ask(
+    async def call(
         self,
-        work: Callable[Concatenate[History, Words], Answer],
-        *words: Words.args,
-        **named: Words.kwargs,
-    ) -> Answer:
-        """A function of ``answers/`` in a worker thread, with a History of that thread."""
-        return await self.hands.ask(work, *words, **named)
+        query: Callable[Concatenate[History, Params], Result],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Result:
+        """Call a function from ``queries/`` in a worker thread, with that thread's ``History``."""
+        return await self.workers.call(query, *args, **kwargs)
 
     def open(self) -> None:
-        self.live.start()
+        self.sync.start()
 
     def close(self) -> None:
-        self.live.stop()
+        self.sync.stop()
         self.gpus.close()
         self.shells.close()
         self.drafts.flush()
-        self.hands.close()
+        self.workers.close()

@@ -1,8 +1,10 @@
-"""The open connections of the server: who may open one, how many, and which one is closed to make room.
+"""Open connections of the server: admission, limits, and which connection is closed to make room.
 
-Every connection takes a descriptor, and so do log files, commands, and terminals. Connections get at most half of the
-descriptors. When they are used up, the oldest connection without a login is closed: a new connection whose request has
-arrived is read before the next one is accepted, so its owner always gets through.
+Every connection uses a file descriptor, and so do log files, commands, and terminals. Connections
+get at most half of the descriptors. When these are used up, the server closes the oldest
+unauthenticated connection of the peer that has the most of them. If the request of a new connection
+has arrived, the server reads it before accepting the next connection, so the owner of the server can
+always connect.
 """
 
 from __future__ import annotations
@@ -15,35 +17,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .peer import Owner, SocketTable, endpoint, is_loopback
+from .peer_user import Owner, SocketTable, endpoint, is_loopback
 
-STATE = "mlw.connection"  # where the scope of a request holds its connection
-DESCRIPTORS = 1024  # enough for us; programs that we start inherit the limit, and select() works up to here
-_MOST, _FEWEST = 512, 16
+STATE = "mlw.connection"  # key of the connection in a request's scope
+DESCRIPTORS = 1024  # enough for the server; child processes inherit the limit, and select() supports no more
+_MAX_CONNECTIONS, _MIN_CONNECTIONS = 512, 16
 
 log = logging.getLogger("mlworkbench.ui.connections")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How many connections may be open."""
+    """Maximum numbers of open connections."""
 
     total: int
-    unauthenticated: int  # of one user, or of one machine elsewhere
+    unauthenticated: int  # per local user or remote machine
 
 
 @dataclass(eq=False)
 class Connection:
-    """One that was admitted."""
+    """Accepted connection."""
 
     transport: asyncio.Transport
     peer: str
-    authenticated: bool = False  # a request over it has shown a session or the token
+    authenticated: bool = False  # a request on this connection had a valid session or token
 
 
 @dataclass(frozen=True)
 class Refused:
-    """One that was not, and the HTTP response that says why."""
+    """Refused connection, with the HTTP response that explains why."""
 
     status: str
     reason: str
@@ -60,9 +62,11 @@ _FULL = Refused("503 Service Unavailable", "too many connections are open")
 
 
 class Connections:
-    """Those of one server. ``table``: where users of this machine are looked up, None if they cannot be.
+    """All connections of a server.
 
-    ``only_user``: the user ID that may connect, beside root; an unknown user may not. None: everybody may.
+    ``table`` looks up the local user of a connection, or is None if that is not possible. ``only_user``
+    is the ID of the only user, besides root, who may connect; unknown users may not. If it is None,
+    everyone may connect.
     """
 
     def __init__(self, limits: Limits, table: SocketTable | None = None, only_user: int | None = None) -> None:
@@ -72,12 +76,12 @@ class Connections:
         self._open: list[Connection] = []  # oldest first
 
     def admit(self, transport: asyncio.Transport) -> Connection | Refused:
-        """Decide once, when the connection is made: its user cannot change afterwards."""
+        """Admit or refuse a new connection. One check is enough, because its user cannot change."""
         address, owner = transport.get_extra_info("peername"), self._owner(transport)
         if self._only_user is not None and (owner is None or not owner.may_connect(self._only_user)):
-            log.warning("refused a connection from %s", "an unknown user" if owner is None else _user(owner))
+            log.warning("refused a connection from %s", "an unknown user" if owner is None else _describe(owner))
             return _OTHER_USER
-        peer = _user(owner) if owner else str(address[0]) if address else "an unknown peer"
+        peer = _describe(owner) if owner else str(address[0]) if address else "an unknown peer"
         if not self._make_room(peer):
             log.warning("refused a connection from %s: %d are open", peer, len(self._open))
             return _FULL
@@ -86,7 +90,7 @@ class Connections:
         return connection
 
     def _owner(self, transport: asyncio.Transport) -> Owner | None:
-        """The user at the other end of a connection within this machine."""
+        """Return the user at the other end of a local connection."""
         local, remote = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         if self._table is None or not local or not remote or not is_loopback(local):
             return None
@@ -97,21 +101,21 @@ class Connections:
             return None
 
     def _make_room(self, peer: str) -> bool:
-        """Whether one more connection of this peer may be open, after an older one was closed if need be."""
-        self._open = [one for one in self._open if not one.transport.is_closing()]
-        unknown = [one for one in self._open if not one.authenticated]
-        counts = Counter(one.peer for one in unknown)
+        """Return whether ``peer`` may open another connection. Close an older one if necessary."""
+        self._open = [connection for connection in self._open if not connection.transport.is_closing()]
+        unauthenticated = [connection for connection in self._open if not connection.authenticated]
+        counts = Counter(connection.peer for connection in unauthenticated)
         if counts[peer] >= self._limits.unauthenticated:
-            _close(next(one for one in unknown if one.peer == peer))
+            _close(next(connection for connection in unauthenticated if connection.peer == peer))
         elif len(self._open) >= self._limits.total:
-            if not unknown:
+            if not unauthenticated:
                 return False
-            most = max(counts.values())  # close one of the user with the most connections
-            _close(next(one for one in unknown if counts[one.peer] == most))
+            most = max(counts.values())  # close a connection of the peer with the most connections
+            _close(next(connection for connection in unauthenticated if counts[connection.peer] == most))
         return True
 
 
-def _user(owner: Owner) -> str:
+def _describe(owner: Owner) -> str:
     return f"user ID {owner.uid}" if owner.inode else "a process that has ended"
 
 
@@ -121,30 +125,30 @@ def _close(connection: Connection) -> None:
 
 
 def mark_authenticated(scope: Mapping[str, Any]) -> None:
-    """A request has shown a session or the token: its connection is not closed to make room."""
+    """Protect the connection of an authenticated request from being closed to make room."""
     connection = scope.get("state", {}).get(STATE)
     if connection is not None:
         connection.authenticated = True
 
 
-def limits_of(descriptors: int) -> Limits:
-    total = max(_FEWEST, min(_MOST, descriptors // 2))
+def limits_for(descriptors: int) -> Limits:
+    total = max(_MIN_CONNECTIONS, min(_MAX_CONNECTIONS, descriptors // 2))
     return Limits(total, total // 2)
 
 
 def raise_limits() -> Limits:
-    """Let this process open more files, where the system gives few (macOS: 256), and divide them."""
+    """Raise a low limit on open files (256 on macOS), and return the resulting connection limits."""
     if sys.platform == "win32":
-        return limits_of(DESCRIPTORS)
+        return limits_for(DESCRIPTORS)
     import resource  # noqa: PLC0415 - not on Windows
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    needed = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
         except (OSError, ValueError) as error:
             log.warning("the limit of open files stays at %d: %s", soft, error)
         else:
-            soft = wanted
-    return limits_of(DESCRIPTORS if soft == resource.RLIM_INFINITY else soft)
+            soft = needed
+    return limits_for(DESCRIPTORS if soft == resource.RLIM_INFINITY else soft)

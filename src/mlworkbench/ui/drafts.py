@@ -1,4 +1,4 @@
-"""What was typed and not saved: kept here, so that no reload, no other page and no restart of the server loses it."""
+"""Unsaved editor content, stored so that reloads, page changes, and restarts do not lose it."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..remote.shared.files import read_json, write_whole
-from ..remote.shared.tree import make_private
+from ..remote.shared.atomic_files import read_json, write_atomic
+from ..remote.shared.folder_tree import make_private
 
 _KEYS = ("path", "text", "base", "windows", "marked")
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A file as it is in the editor."""
+    """Unsaved content of a file in the editor."""
 
     path: str
     text: str
-    base: str  # the digest of the file that it was made from
+    base: str  # digest of the file on which the draft is based
     windows: bool
     marked: bool
-    owner: str = ""  # the page that it was typed in
+    owner: str = ""  # ID of the page where the text was typed
 
 
 class Drafts:
-    """Of all projects, by the key of the project. One small file each, its user's alone."""
+    """Drafts of all projects, by project key. Each is a small file that only its user can read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lock = threading.Lock()  # never held while a file is written
+        self._lock = threading.Lock()  # never held during file writes
         self._writing = threading.Lock()
-        self._known: dict[str, dict[str, Draft]] = {}
+        self._drafts: dict[str, dict[str, Draft]] = {}
         self._unwritten: set[tuple[str, str]] = set()
 
-    def of(self, key: str) -> dict[str, Draft]:
-        """By their paths."""
+    def for_project(self, key: str) -> dict[str, Draft]:
+        """Return a project's drafts by path."""
         with self._lock:
             return dict(self._project(key))
 
@@ -53,49 +53,49 @@ class Drafts:
                 self._unwritten.add((key, path))
 
     @property
-    def waiting(self) -> bool:
-        """Something is not written yet."""
+    def has_unwritten(self) -> bool:
+        """Whether some drafts have not been written to disk yet."""
         return bool(self._unwritten)
 
     def flush(self) -> None:
-        """Write what has changed since; blocks. Whoever types meanwhile does not wait for the disk."""
-        with self._writing:  # one after the other, so that the newest is written last
+        """Write all changes to disk. This blocks, but callers can change drafts in the meantime."""
+        with self._writing:  # one flush at a time, so that the newest content is written last
             with self._lock:
-                waiting = {(key, path): self._known[key].get(path) for key, path in sorted(self._unwritten)}
+                unwritten = {(key, path): self._drafts[key].get(path) for key, path in sorted(self._unwritten)}
                 self._unwritten.clear()
             try:
-                while waiting:
-                    (key, path), draft = next(iter(waiting.items()))
+                while unwritten:
+                    (key, path), draft = next(iter(unwritten.items()))
                     self._write(self._file(key, path), draft)
-                    del waiting[key, path]
+                    del unwritten[key, path]
             finally:
                 with self._lock:
-                    self._unwritten.update(waiting)  # what the disk did not take
+                    self._unwritten.update(unwritten)  # drafts that could not be written
 
     def _write(self, file: Path, draft: Draft | None) -> None:
         if draft is None:
             file.unlink(missing_ok=True)
             return
         make_private(str(self._folder), str(file.parent))
-        write_whole(str(file), asdict(draft))
+        write_atomic(str(file), asdict(draft))
 
     def _project(self, key: str) -> dict[str, Draft]:
-        if key not in self._known:
-            self._known[key] = {one.path: one for one in self._stored(key)}
-        return self._known[key]
+        if key not in self._drafts:
+            self._drafts[key] = {draft.path: draft for draft in self._stored(key)}
+        return self._drafts[key]
 
     def _stored(self, key: str) -> list[Draft]:
         try:
             names = sorted(os.listdir(self._folder / key))
         except OSError:
             return []
-        told = [read_json(str(self._folder / key / name), *_KEYS) for name in names if name.endswith(".json")]
-        return [_draft(one) for one in told if one]
+        records = [read_json(str(self._folder / key / name), *_KEYS) for name in names if name.endswith(".json")]
+        return [_parse_draft(record) for record in records if record]
 
     def _file(self, key: str, path: str) -> Path:
         return self._folder / key / (hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:24] + ".json")
 
 
-def _draft(told: dict[str, Any]) -> Draft:
-    words = {name: str(told[name]) for name in ("path", "text", "base")}
-    return Draft(**words, windows=bool(told["windows"]), marked=bool(told["marked"]))
+def _parse_draft(data: dict[str, Any]) -> Draft:
+    texts = {name: str(data[name]) for name in ("path", "text", "base")}
+    return Draft(**texts, windows=bool(data["windows"]), marked=bool(data["marked"]))

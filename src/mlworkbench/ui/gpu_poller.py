@@ -1,4 +1,4 @@
-"""The GPUs of targets, asked for only while somebody looks: one question at a time, by a connection that is kept."""
+"""Polling of targets' GPU values over a persistent connection, only while a page shows them."""
 
 from __future__ import annotations
 
@@ -10,140 +10,156 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from ..errors import MlwError
-from ..hosts.facts import Facts
-from ..hosts.gpus import Gpus, ask_gpus
+from ..hosts.gpu_values import Gpus, fetch_gpus
 from ..hosts.host import Host
+from ..hosts.host_facts import Facts
 from ..model import Compute
 from ..paths import UserPaths
-from ..targets.opening import open_target
+from ..targets.target_factory import open_target
 from ..targets.types import is_elsewhere
 
-PAUSE = 2.0  # seconds between two questions
-_SLOWEST = 60.0  # between two questions to a machine that does not answer
-_PATIENCE = 3.0  # that a page waits for an answer; the question goes on
-_IDLE = 20.0  # after which a connection that nobody asks by is let go
-_FRESH = 30.0  # that facts of this machine count as new
+INTERVAL = 2.0  # seconds between two polls
+_MAX_INTERVAL = 60.0  # maximum seconds between polls of an unreachable machine
+_TIMEOUT = 3.0  # seconds that a page waits for a poll, which continues after that
+_IDLE_TIMEOUT = 20.0  # seconds before an unused connection closes
+_FACTS_MAX_AGE = 30.0  # seconds to cache the facts about this machine
 _THREADS = 16
 
 
 @dataclass(frozen=True)
 class Reading:
-    """``state``: ok, asking (no answer yet), no contact. ``again``: seconds until the machine is asked again."""
+    """GPU values of a machine.
+
+    ``state`` is ``ok``, ``asking`` (no response yet), or ``no contact``. ``again`` is the number of
+    seconds until the next poll.
+    """
 
     state: str
     gpus: Gpus | None = None
     message: str | None = None
     hint: str | None = None
     asked: float | None = None
-    again: float = PAUSE
+    again: float = INTERVAL
 
 
 @dataclass
 class _Machine:
-    """One that is looked at."""
+    """Polled machine."""
 
     reading: Reading = field(default_factory=lambda: Reading("asking"))
     host: Host | None = None
     task: asyncio.Task[None] | None = None
-    due: float = 0.0
-    pause: float = PAUSE
-    wanted: float = 0.0
-    begun: float = 0.0
+    next_poll: float = 0.0
+    interval: float = INTERVAL
+    last_requested: float = 0.0
+    started: float = 0.0
 
-    def look(self, compute: Compute, paths: UserPaths) -> Gpus:
-        """In a worker thread."""
+    def read_gpus(self, compute: Compute, paths: UserPaths) -> Gpus:
+        """Read the machine's GPUs. Runs in a worker thread."""
         if self.host is None:
             self.host = open_target(compute, paths).host
-        return ask_gpus(self.host)
+        return fetch_gpus(self.host)
 
-    def let_go(self) -> None:
+    def disconnect(self) -> None:
         host, self.host = self.host, None
         if host is not None:
             host.close()
 
 
-class GpuWatch:
-    """All of them."""
+class GpuPoller:
+    """Poller of the machines of all targets."""
 
     def __init__(self, paths: UserPaths) -> None:
         self._paths = paths
         self._pool = ThreadPoolExecutor(_THREADS, "mlw-gpus")
-        self._known: dict[Hashable, _Machine] = {}
-        self._here: tuple[float, Facts] | None = None
+        self._machines: dict[Hashable, _Machine] = {}
+        self._local_facts: tuple[float, Facts] | None = None
         self._lock = threading.Lock()
         self._closed = False
 
-    async def ask(self, compute: Compute) -> Reading:
-        """As they are now, or as far as that is known: nobody waits long for a machine that does not answer."""
-        one = self._known.setdefault(_name(compute), _Machine())
-        one.wanted = time.monotonic()
-        if one.task is None and one.wanted >= one.due:
-            one.task = asyncio.create_task(self._look(_name(compute), one, compute))
-        if one.task is not None:
-            await asyncio.wait({one.task}, timeout=_PATIENCE)
-        return one.reading if one.task is None else _unanswered(one)
+    async def read(self, compute: Compute) -> Reading:
+        """Return the current reading, or the last one if the machine does not respond in time."""
+        machine = self._machines.setdefault(_machine_key(compute), _Machine())
+        machine.last_requested = time.monotonic()
+        if machine.task is None and machine.last_requested >= machine.next_poll:
+            machine.task = asyncio.create_task(self._poll(_machine_key(compute), machine, compute))
+        if machine.task is not None:
+            await asyncio.wait({machine.task}, timeout=_TIMEOUT)
+        return machine.reading if machine.task is None else _overdue_reading(machine)
 
-    async def let_go(self, compute: Compute) -> None:
-        """Before something else has to have the machine for itself; and ask anew afterwards, whatever it was."""
-        one = self._known.pop(_name(compute), None)
-        if one is None:
+    async def disconnect(self, compute: Compute) -> None:
+        """Close the connection to a machine, for example before detaching it.
+
+        The next read polls the machine again.
+        """
+        machine = self._machines.pop(_machine_key(compute), None)
+        if machine is None:
             return
-        if one.task is not None:
-            await asyncio.wait({one.task}, timeout=_PATIENCE)
-        await self._close(one)
+        if machine.task is not None:
+            await asyncio.wait({machine.task}, timeout=_TIMEOUT)
+        await self._close(machine)
 
-    async def _look(self, name: Hashable, one: _Machine, compute: Compute) -> None:
+    async def _poll(self, key: Hashable, machine: _Machine, compute: Compute) -> None:
         loop = asyncio.get_running_loop()
-        one.begun = time.monotonic()
+        machine.started = time.monotonic()
         try:
-            found = await loop.run_in_executor(self._pool, one.look, compute, self._paths)
-            one.reading, one.pause = Reading("ok", found, asked=time.time()), PAUSE
+            gpus = await loop.run_in_executor(self._pool, machine.read_gpus, compute, self._paths)
+            machine.reading, machine.interval = Reading("ok", gpus, asked=time.time()), INTERVAL
         except MlwError as error:
-            one.pause = min(2 * one.pause, _SLOWEST)
-            words = error.message, error.hint
-            one.reading = Reading("no contact", one.reading.gpus, *words, one.reading.asked, one.pause)
-            await self._close(one)
+            machine.interval = min(2 * machine.interval, _MAX_INTERVAL)
+            text = error.message, error.hint
+            machine.reading = Reading(
+                "no contact", machine.reading.gpus, *text, machine.reading.asked, machine.interval
+            )
+            await self._close(machine)
         finally:
-            one.task = None
-            one.due = max(one.begun, time.monotonic() - PAUSE / 2) + one.pause - 0.2  # a page's clock is not exact
-            loop.call_later(_IDLE + 1, self._tidy, name)
+            machine.task = None
+            machine.next_poll = (
+                max(machine.started, time.monotonic() - INTERVAL / 2) + machine.interval - 0.2
+            )  # 0.2 s earlier, because page timers are not exact
+            loop.call_later(_IDLE_TIMEOUT + 1, self._drop_idle, key)
 
-    def _tidy(self, name: Hashable) -> None:
-        one = self._known.get(name)
-        if self._closed or one is None or one.task is not None:
+    def _drop_idle(self, key: Hashable) -> None:
+        machine = self._machines.get(key)
+        if self._closed or machine is None or machine.task is not None:
             return
-        if time.monotonic() - one.wanted > _IDLE:
-            del self._known[name]
-            self._pool.submit(one.let_go)
+        if time.monotonic() - machine.last_requested > _IDLE_TIMEOUT:
+            del self._machines[key]
+            self._pool.submit(machine.disconnect)
 
-    async def _close(self, one: _Machine) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._pool, one.let_go)
+    async def _close(self, machine: _Machine) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._pool, machine.disconnect)
 
-    def facts_here(self) -> Facts:
-        """Of this machine. In a worker thread: a slow engine takes seconds."""
-        from ..hosts.local import LocalHost  # noqa: PLC0415 - only this page needs it
+    def local_facts(self) -> Facts:
+        """Return the facts about this machine.
+
+        Call this in a worker thread: a slow container engine can take seconds.
+        """
+        from ..hosts.local_host import LocalHost  # noqa: PLC0415 - only this page needs it
 
         with self._lock:
-            if self._here is None or time.monotonic() - self._here[0] > _FRESH:
-                self._here = time.monotonic(), LocalHost(self._paths.root, {}).facts()
-            return self._here[1]
+            if self._local_facts is None or time.monotonic() - self._local_facts[0] > _FACTS_MAX_AGE:
+                self._local_facts = time.monotonic(), LocalHost(self._paths.root, {}).facts()
+            return self._local_facts[1]
 
     def close(self) -> None:
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _unanswered(one: _Machine) -> Reading:
-    """A question is under way for longer than people wait: what was last known, as such."""
-    silent = time.monotonic() - one.begun
-    if one.reading.state == "asking" and silent < 4 * _PATIENCE:
-        return one.reading  # it may be the first connection
-    return replace(one.reading, state="no contact", message=f"no response for {silent:.0f} s", hint=None, again=PAUSE)
+def _overdue_reading(machine: _Machine) -> Reading:
+    """Return the last reading of a machine whose poll takes too long, marked as ``no contact``."""
+    elapsed = time.monotonic() - machine.started
+    if machine.reading.state == "asking" and elapsed < 4 * _TIMEOUT:
+        return machine.reading  # the first connection may take longer
+    return replace(
+        machine.reading, state="no contact", message=f"no response for {elapsed:.0f} s", hint=None, again=INTERVAL
+    )
 
 
-def _name(compute: Compute) -> Hashable:
+def _machine_key(compute: Compute) -> Hashable:
     if not is_elsewhere(compute):
         return "this machine"
-    if compute.address is None:  # a plugin finds the machine by other means
+    if compute.address is None:  # a plugin locates the machine by other means
         return compute.type, compute.name
     return compute.address, compute.username, compute.port, compute.jump_host

@@ -1,4 +1,4 @@
-"""uvicorn's server and HTTP protocol, with our limits on connections."""
+"""uvicorn server and HTTP protocol with connection limits."""
 
 from __future__ import annotations
 
@@ -9,41 +9,44 @@ from typing import ClassVar
 import uvicorn
 
 from .connections import STATE, Connections, Refused
-from .patience import Patient
+from .http_limits import BoundedHttpProtocol
 
 ACCEPTED_AT_ONCE = 1
-_QUEUE = 2048  # connections that the kernel holds for us; it applies its own maximum
+_QUEUE = 2048  # maximum queued connections; the kernel may apply a lower limit
 
 
-class LimitedProtocol(Patient):
-    """HTTP on one connection, if it is admitted."""
+class LimitedProtocol(BoundedHttpProtocol):
+    """HTTP protocol that serves a connection only if the registry admits it."""
 
     registry: ClassVar[Connections]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        admitted = self.registry.admit(transport)
-        if isinstance(admitted, Refused):
-            transport.write(admitted.response)
-            transport.close()  # nothing that it sends is read
+        connection = self.registry.admit(transport)
+        if isinstance(connection, Refused):
+            transport.write(connection.response)
+            transport.close()  # without reading any data
             return
-        # Requests get this state in their scope, and so does the websocket that the connection may turn into.
-        self.app_state = {**self.app_state, STATE: admitted}
+        # The scopes of all requests and WebSockets on this connection contain this state.
+        self.app_state = {**self.app_state, STATE: connection}
 
 
 class LimitedServer(uvicorn.Server):
-    """Accepts one connection per turn of the event loop.
+    """Server that accepts one connection per iteration of the event loop.
 
-    asyncio accepts as many at once as the queue holds, before it reads any: a burst would use up all descriptors, and
-    push out a connection whose request has arrived but was not read.
+    By default, asyncio accepts all queued connections before it reads any requests. A burst would use
+    up all descriptors, and connections whose requests have arrived would be closed unread.
     """
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)  # listens with a queue of ACCEPTED_AT_ONCE, too
-        for one in sockets or ():
-            one.listen(_QUEUE)
+        await super().startup(sockets)  # this also sets the queue length to ACCEPTED_AT_ONCE
+        for listener in sockets or ():
+            listener.listen(_QUEUE)
 
 
 def protocol_for(registry: Connections) -> type[LimitedProtocol]:
-    """uvicorn creates the protocol of each connection, and passes on nothing of ours."""
+    """Return a protocol class for ``registry``.
+
+    A class is needed because uvicorn creates the protocols itself and cannot pass arguments.
+    """
     return type("LimitedProtocol", (LimitedProtocol,), {"registry": registry})

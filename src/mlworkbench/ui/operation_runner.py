@@ -1,6 +1,7 @@
-"""Commands of mlw that the browser sets off. Each is a process of its own, and goes on if the server stops.
+"""Operations: mlw commands started from the browser.
 
-So the browser can do nothing that the command line cannot, and says the same words about it.
+Each is a separate process that keeps running if the server stops. The browser can therefore do only
+what the command line can, and shows the same messages.
 """
 
 from __future__ import annotations
@@ -19,144 +20,159 @@ from typing import Any
 from ..errors import MlwError, UsageError
 from ..failure import Failure
 from ..isolation import own_command, own_environment
-from ..remote.shared.untrusted import parse_json
-from ..report.plain import plain
+from ..remote.shared.untrusted_json import parse_json
+from ..sanitize import plain
 
-_KEPT = 50  # errands that are done and can still be looked at
-_LINE = 64 * 1024  # bytes of a line
-_LINES = 5000
-_LONGEST = 64 * 1024 * 1024  # bytes of an answer
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_FOR_PROGRAMS = {"NO_COLOR": "1", "MLW_ERROR_FORMAT": "json"}
-_RECORD = b'{"error": '  # how a line begins that reports the error of a command
+_KEPT_FINISHED = 50  # maximum finished operations whose output is kept
+_MAX_LINE = 64 * 1024  # bytes
+_MAX_LINES = 5000
+_MAX_RESULT = 64 * 1024 * 1024  # bytes
+_COLOR_CODE = re.compile(r"\x1b\[[0-9;:]*m")
+_OUTPUT_SETTINGS = {"NO_COLOR": "1", "MLW_ERROR_FORMAT": "json"}
+_ERROR_PREFIX = b'{"error": '  # start of a line that reports a command's error
 
 
 @dataclass
-class Errand:
-    """One command: what it says, line by line, and what it answers in the end."""
+class Operation:
+    """Command with its output lines and result."""
 
     id: str
-    words: tuple[str, ...]  # without mlw; nothing secret is among them
-    began: float
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
-    said: int = 0  # lines so far, also those that are no longer kept
-    code: int | None = None
-    failure: Failure | None = None  # as it reported it
-    answer: Any = None  # what it wrote to stdout: JSON if it is some, else the text
+    arguments: tuple[str, ...]  # without the leading ``mlw``; contains no secrets
+    started: float
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_LINES))
+    line_count: int = 0  # lines so far, including discarded ones
+    exit_code: int | None = None
+    failure: Failure | None = None  # as the command reported it
+    result: Any = None  # standard output: parsed JSON, or a string
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def failed(self) -> bool:
-        return self.code not in (None, 0)
+        return self.exit_code not in (None, 0)
 
     def error(self) -> MlwError | None:
-        """Why it failed; its last line, or its exit code, if it ended without an error record."""
+        """Return the error of a failed operation.
+
+        If the command did not print an error record, use its last line or its exit code.
+        """
         if not self.failed:
             return None
         last = next((line for line in reversed(self.lines) if line), "")
-        failure = self.failure or Failure("command-failed", last or f"mlw exited with code {self.code}")
-        return failure.to_error(self.code)
+        failure = self.failure or Failure("command-failed", last or f"mlw exited with code {self.exit_code}")
+        return failure.to_error(self.exit_code)
 
     def since(self, number: int) -> list[str]:
-        """The lines from this one on, as far as they are kept."""
-        first = self.said - len(self.lines)
+        """Return the lines from ``number`` on that are still kept."""
+        first = self.line_count - len(self.lines)
         return list(self.lines)[max(0, number - first) :]
 
-    def hear(self, data: bytes) -> None:
-        """Take a line of standard error. The record of an error is shown as a terminal shows the error."""
-        failure = self.failure = _failure(data)  # only the last line counts: a script may print such lines, too
+    def add_line(self, data: bytes) -> None:
+        """Add a line of standard error. An error record is formatted as in a terminal."""
+        failure = self.failure = _parse_failure(data)  # valid only as the last line: scripts may print records, too
         if failure is None:
-            self._show(_COLOUR.sub("", data.decode("utf-8", "replace")).rstrip("\r\n").rpartition("\r")[2])
+            self._append(_COLOR_CODE.sub("", data.decode("utf-8", "replace")).rstrip("\r\n").rpartition("\r")[2])
             return
         for label, text in failure.labeled():
-            first, *more = text.split("\n")
-            for line in (label + first, *(" " * len(label) + one for one in more)):
-                self._show(line)
+            first, *rest = text.split("\n")
+            for line in (label + first, *(" " * len(label) + other for other in rest)):
+                self._append(line)
 
-    def _show(self, line: str) -> None:
+    def _append(self, line: str) -> None:
         self.lines.append(plain(line, 4000))
-        self.said += 1
+        self.line_count += 1
 
 
-class Errands:
-    """Those of this server."""
+class OperationRunner:
+    """Runner for mlw commands, with all operations of this server."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Errand] = OrderedDict()
+        self._operations: OrderedDict[str, Operation] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._titled: list[tuple[str, str, Errand]] = []
+        self._titled: list[tuple[str, str, Operation]] = []
 
     async def start(
         self,
-        *words: str,
+        *arguments: str,
         cwd: Path | None = None,
         secret: str | None = None,
         environment: Mapping[str, str] | None = None,
-    ) -> Errand:
-        """Set it off. ``secret`` goes to its standard input; ``environment`` is added to ours."""
-        errand = Errand(secrets.token_hex(8), words, time.time())
-        typed = None if secret is None else f"{_sound(secret)}\n".encode()
+    ) -> Operation:
+        """Start a command.
+
+        ``secret`` is sent to its standard input. ``environment`` is added to the server's environment.
+        """
+        operation = Operation(secrets.token_hex(8), arguments, time.time())
+        stdin = None if secret is None else f"{_checked(secret)}\n".encode()
         try:
             process = await asyncio.create_subprocess_exec(
-                *own_command([*map(_sound, words)]),
+                *own_command([*map(_checked, arguments)]),
                 cwd=cwd,
-                env=own_environment({**os.environ, **_FOR_PROGRAMS, **(environment or {})}, str(cwd or os.getcwd())),
-                stdin=asyncio.subprocess.DEVNULL if typed is None else asyncio.subprocess.PIPE,
+                env=own_environment({**os.environ, **_OUTPUT_SETTINGS, **(environment or {})}, str(cwd or os.getcwd())),
+                stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 limit=1 << 20,
-                start_new_session=os.name == "posix",  # Ctrl-C at the server is not meant for it
+                start_new_session=os.name == "posix",  # shield it from Ctrl-C in the server's terminal
             )
         except OSError as error:
             raise UsageError(f"cannot start mlw: {error.strerror}", "use fewer or shorter arguments") from error
-        self._known[errand.id] = errand
-        self._tidy()
-        task = asyncio.create_task(_attend(errand, process, typed))
+        self._operations[operation.id] = operation
+        self._drop_oldest()
+        task = asyncio.create_task(_supervise(operation, process, stdin))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return errand
+        return operation
 
-    def _tidy(self) -> None:
-        """The oldest of those that are done go."""
-        done = [name for name, one in self._known.items() if one.code is not None]
-        for name in done[:-_KEPT]:
-            del self._known[name]
+    def _drop_oldest(self) -> None:
+        """Remove the oldest finished operations."""
+        finished = [name for name, operation in self._operations.items() if operation.exit_code is not None]
+        for name in finished[:-_KEPT_FINISHED]:
+            del self._operations[name]
 
-    async def do(
+    async def run(
         self,
-        *words: str,
+        *arguments: str,
         cwd: Path | None = None,
         secret: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Any:
-        """Carry it out and wait for its answer; what went wrong is raised."""
-        errand = await self.start(*words, cwd=cwd, secret=secret, environment=environment)
-        await errand.done.wait()
-        error = errand.error()
+        """Run a command and return its result, or raise its error if it fails."""
+        operation = await self.start(*arguments, cwd=cwd, secret=secret, environment=environment)
+        await operation.done.wait()
+        error = operation.error()
         if error is not None:
             raise error
-        return errand.answer
+        return operation.result
 
-    def get(self, name: str) -> Errand | None:
-        return self._known.get(name)
+    def get(self, name: str) -> Operation | None:
+        return self._operations.get(name)
 
-    def going(self) -> Sequence[Errand]:
-        return [one for one in self._known.values() if one.code is None]
+    def running(self) -> Sequence[Operation]:
+        return [operation for operation in self._operations.values() if operation.exit_code is None]
 
-    # -- those of a project's page, so that whoever comes back finds them -------------------------------------
+    # -- operations of a project's page, so that a reloaded page finds them again ----------------------------
 
-    def remember(self, key: str, title: str, errand: Errand) -> None:
-        self._titled = [one for one in self._titled if one[2].code is None][-100:] + [(key, title, errand)]
+    def set_title(self, key: str, title: str, operation: Operation) -> None:
+        self._titled = [entry for entry in self._titled if entry[2].exit_code is None][-100:] + [
+            (key, title, operation)
+        ]
 
-    def going_of(self, key: str) -> list[tuple[str, Errand]]:
-        return [(title, errand) for whose, title, errand in self._titled if whose == key and errand.code is None]
+    def running_for(self, key: str) -> list[tuple[str, Operation]]:
+        return [
+            (title, operation)
+            for owner, title, operation in self._titled
+            if owner == key and operation.exit_code is None
+        ]
 
-    def find_of(self, key: str, name: str) -> tuple[str, Errand] | None:
-        return next(((title, one) for whose, title, one in self._titled if whose == key and one.id == name), None)
+    def find_for(self, key: str, name: str) -> tuple[str, Operation] | None:
+        entries = (
+            (title, operation) for owner, title, operation in self._titled if owner == key and operation.id == name
+        )
+        return next(entries, None)
 
 
-def _sound(text: str) -> str:
-    """What no program can be given is refused here."""
+def _checked(text: str) -> str:
+    """Return the string, or reject it if it contains characters that cannot be passed to a program."""
     if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
         raise UsageError(
             "a text contains characters that cannot be passed to a command", "remove NUL bytes and lone surrogates"
@@ -164,48 +180,48 @@ def _sound(text: str) -> str:
     return text
 
 
-async def _attend(errand: Errand, process: asyncio.subprocess.Process, typed: bytes | None) -> None:
+async def _supervise(operation: Operation, process: asyncio.subprocess.Process, stdin: bytes | None) -> None:
     assert process.stdout is not None and process.stderr is not None
-    answer = b""
+    output = b""
     try:
-        if process.stdin is not None and typed is not None:
-            process.stdin.write(typed)
+        if process.stdin is not None and stdin is not None:
+            process.stdin.write(stdin)
             process.stdin.close()
-        answer, _ = await asyncio.gather(_whole(process.stdout), _hear(errand, process.stderr))
-    finally:  # whoever waits for it must not wait for ever
-        errand.code = await process.wait()
-        errand.answer = _parsed(answer)
-        errand.done.set()
+        output, _ = await asyncio.gather(_read_all(process.stdout), _read_lines(operation, process.stderr))
+    finally:  # waiting tasks must always be released
+        operation.exit_code = await process.wait()
+        operation.result = _parse_result(output)
+        operation.done.set()
 
 
-async def _whole(stream: asyncio.StreamReader) -> bytes:
-    found = bytearray()
+async def _read_all(stream: asyncio.StreamReader) -> bytes:
+    data = bytearray()
     while chunk := await stream.read(1 << 16):
-        if len(found) < _LONGEST:
-            found += chunk
-    return bytes(found)
+        if len(data) < _MAX_RESULT:
+            data += chunk
+    return bytes(data)
 
 
-async def _hear(errand: Errand, stream: asyncio.StreamReader) -> None:
+async def _read_lines(operation: Operation, stream: asyncio.StreamReader) -> None:
     rest = b""
     while chunk := await stream.read(1 << 16):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            errand.hear(line)
-        rest = rest[-_LINE:]
+            operation.add_line(line)
+        rest = rest[-_MAX_LINE:]
     if rest:
-        errand.hear(rest)
+        operation.add_line(rest)
 
 
-def _parsed(data: bytes) -> Any:
+def _parse_result(data: bytes) -> Any:
     try:
         return parse_json(data)
     except ValueError:
         return data.decode("utf-8", "replace").strip()
 
 
-def _failure(line: bytes) -> Failure | None:
-    if not line.startswith(_RECORD):
+def _parse_failure(line: bytes) -> Failure | None:
+    if not line.startswith(_ERROR_PREFIX):
         return None
     try:
         return Failure.from_json(parse_json(line)["error"])

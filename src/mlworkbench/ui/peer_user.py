@@ -1,11 +1,12 @@
-"""The user at the other end of a local TCP connection, from the kernel's table of sockets (Linux only).
+"""Look up the user at the other end of a local TCP connection in the kernel's socket table.
 
-Cookies ignore ports, so a session can leak to a server of another user on this machine. The owner of the peer's socket
-cannot be faked: the kernel records it when the socket is created.
+This works only on Linux. Browsers ignore ports when sending cookies, so a session can leak to
+another user's server on this machine. The owner of the peer's socket cannot be faked: the kernel
+records it when the socket is created.
 
-The kernel is asked over netlink (sock_diag) for one exact pair of addresses, which takes the same time however many
-sockets there are. /proc/net/tcp holds the same facts, but each reading of it walks through all sockets of the machine:
-a flood of connections would stall the server.
+The lookup uses netlink (sock_diag) with one exact pair of addresses, so its duration does not
+depend on the number of sockets. /proc/net/tcp contains the same data, but each read iterates over
+all sockets of the machine, so a flood of connections would stall the server.
 """
 
 from __future__ import annotations
@@ -42,21 +43,24 @@ Endpoint = tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a socket."""
+    """Owner of a socket."""
 
     uid: int
-    inode: int  # 0 if no process holds it any more; the kernel then reports root, whoever it was
+    inode: int  # 0 if no process holds the socket anymore; the kernel then reports root for any user
 
     def may_connect(self, own_uid: int) -> bool:
-        """The server's own user, or root: forwarders may run as root, and nothing can be kept from root anyway."""
+        """Return whether the owner is the user of the server or root.
+
+        Root may connect because port forwarders may run as root, and root can read everything anyway.
+        """
         return self.inode != 0 and self.uid in (own_uid, ROOT)
 
 
 def endpoint(address: tuple[str, int]) -> Endpoint:
-    """An IPv4 address that is written as an IPv6 one (``::ffff:127.0.0.1``) becomes an IPv4 address."""
-    found = ipaddress.ip_address(address[0].partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return mapped or found, address[1]
+    """Parse an address. An IPv4-mapped IPv6 address (``::ffff:127.0.0.1``) becomes an IPv4 address."""
+    host = ipaddress.ip_address(address[0].partition("%")[0])
+    mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
+    return mapped or host, address[1]
 
 
 def is_loopback(address: tuple[str, int]) -> bool:
@@ -64,7 +68,10 @@ def is_loopback(address: tuple[str, int]) -> bool:
 
 
 class SocketTable:
-    """The TCP sockets of this network namespace. Holds one descriptor, so that a lookup never needs a new one."""
+    """TCP sockets of this network namespace.
+
+    One descriptor stays open, so that lookups never need a new one.
+    """
 
     def __init__(self) -> None:
         if sys.platform != "linux":
@@ -77,7 +84,7 @@ class SocketTable:
         self._netlink.close()
 
     def owner(self, local: Endpoint, remote: Endpoint) -> Owner | None:
-        """Who holds the socket with these two ends; None if there is none. ``local`` is its own address."""
+        """Return the owner of the socket with these endpoints, or None. ``local`` is its own address."""
         if local[0].version != remote[0].version:
             return None
         family = socket.AF_INET if local[0].version == 4 else socket.AF_INET6
@@ -87,15 +94,15 @@ class SocketTable:
         reply = self._exchange(request)
         if reply is None:
             return None
-        kind, state, found_ports, source, destination, uid, inode = _REPLY.unpack_from(reply)
-        # Where no connection fits, the kernel answers with a listening socket of the same port.
-        found = (found_ports, _address(kind, source), _address(kind, destination))
-        if state == _TCP_LISTEN or found != (ports, local[0], remote[0]):
+        kind, state, reply_ports, source, destination, uid, inode = _REPLY.unpack_from(reply)
+        # If no connection matches, the kernel returns a listening socket on the same port.
+        reply_key = (reply_ports, _address(kind, source), _address(kind, destination))
+        if state == _TCP_LISTEN or reply_key != (ports, local[0], remote[0]):
             return None
         return Owner(uid, inode)
 
     def _exchange(self, request: bytes) -> bytes | None:
-        """The reply's payload; None if there is no such socket."""
+        """Send a request and return the payload of the reply, or None if there is no such socket."""
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         length = _HEADER.size + len(request)
         header = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, self._sequence, 0)
@@ -104,7 +111,7 @@ class SocketTable:
             reply = self._netlink.recv(_LARGEST_REPLY)
             _, kind, _, sequence, _ = _HEADER.unpack_from(reply)
             if sequence != self._sequence:
-                continue  # left from a lookup that failed
+                continue  # reply to an earlier lookup that failed
             if kind == _SOCK_DIAG_BY_FAMILY:
                 return reply[_HEADER.size :]
             code = -struct.unpack_from("=i", reply, _HEADER.size)[0] if kind == _NLMSG_ERROR else errno.EPROTO
@@ -120,12 +127,12 @@ def _padded(end: Endpoint) -> bytes:
 def _address(family: int, packed: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     if family == socket.AF_INET:
         return ipaddress.IPv4Address(packed[:4])
-    found = ipaddress.IPv6Address(packed)
-    return found.ipv4_mapped or found
+    address = ipaddress.IPv6Address(packed)
+    return address.ipv4_mapped or address
 
 
 def open_table(required: bool) -> SocketTable | None:
-    """The table, after one lookup of a connection of our own has worked: later it would be too late to say so."""
+    """Return the socket table after a test lookup of our own connection, to detect problems early."""
     if not SUPPORTED:
         return None
     try:
@@ -148,6 +155,6 @@ def open_table(required: bool) -> SocketTable | None:
 
 def _probe(table: SocketTable) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
-        found = table.owner(endpoint(client.getsockname()), endpoint(server.getsockname()))
-    if found is None or not found.may_connect(os.getuid()):
-        raise OSError(errno.EOPNOTSUPP, f"the kernel reports {found} for a connection of user ID {os.getuid()}")
+        owner = table.owner(endpoint(client.getsockname()), endpoint(server.getsockname()))
+    if owner is None or not owner.may_connect(os.getuid()):
+        raise OSError(errno.EOPNOTSUPP, f"the kernel reports {owner} for a connection of user ID {os.getuid()}")

@@ -1,7 +1,7 @@
-"""Whether a request may come in at all, from the raw request alone. Pure: a table of cases tests it.
+"""Checks of raw requests before authentication, as pure functions tested with a table of cases.
 
-Who asks is another question (``sessions``). This is about where the request comes from and what it looks like: names
-that are not ours (DNS rebinding), other sites and other ports of this machine (CSRF), paths that try to be another.
+Authentication is separate (see ``sessions``). These checks cover origin and form: unknown host
+names (DNS rebinding), other sites and other ports of this machine (CSRF), and ambiguous paths.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 LOGIN, LOGOUT = "/login", "/logout"
-_LONGEST, _LONGEST_QUERY = 4096, 16384  # bytes; hundreds of runs may stand in the address of a comparison
-_READING = ("GET", "HEAD")
-_CHANGING = ("POST", "PUT", "PATCH", "DELETE")
-_OURS = ("same-origin", "none")  # of Sec-Fetch-Site: our own page, or the user's hand
-_ONCE = ("host", "origin", "cookie", "authorization", "content-length", "sec-fetch-site")
+_MAX_PATH, _MAX_QUERY = 4096, 16384  # maximum bytes; a comparison URL may contain hundreds of runs
+_SAFE_METHODS = ("GET", "HEAD")
+_UNSAFE_METHODS = ("POST", "PUT", "PATCH", "DELETE")
+_OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site values: a page of this server, or the address bar
+_SINGLE_HEADERS = ("host", "origin", "cookie", "authorization", "content-length", "sec-fetch-site")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
-# An encoded separator or dot, a doubled slash, a backslash: a later reader could take the path for another one.
-_ODD_PATH = re.compile(
+# Encoded separators or dots, double slashes, and backslashes: other parsers could read a different path.
+_AMBIGUOUS_PATH = re.compile(
     rb"//|\\|[^\x21-\x7e]|%(?:2[ef]|5c|[01][0-9a-f]|7f|(?![0-9a-f]{2}))|/\.{1,2}(?:/|\Z)", re.IGNORECASE
 )
 
 
 @dataclass(frozen=True)
-class Door:
-    """The names under which this server may be spoken to, with the port: ``127.0.0.1:8521``."""
+class AccessPolicy:
+    """Accepted host names with ports, such as ``127.0.0.1:8521``, and the secret address."""
 
     hosts: frozenset[str]
-    cookie: str  # its name: browsers send one to all ports of a host
-    anywhere: bool = False  # it listens on all addresses of this machine, whose names nobody can list
-    secret: str = ""  # of the address for browsers, see address.py; sessions count there only
+    cookie: str  # cookie name; unique per port, because browsers send cookies to all ports of a host
+    all_interfaces: bool = False  # the server listens on all interfaces, whose names cannot be listed
+    secret: str = ""  # secret of the browser address (see secret_address.py); sessions are valid only there
 
     @property
     def label(self) -> str:
@@ -44,53 +44,59 @@ class Door:
         """The secret path."""
         return f"/{self.secret}"
 
-    def answers_to(self, request: Request) -> bool:
+    def accepts_host(self, request: Request) -> bool:
         host = request.host
-        if host in self.hosts or (self.anywhere and host == request.server != ""):
+        if host in self.hosts or (self.all_interfaces and host == request.server != ""):
             return True
-        # Behind `ssh -L` the port has another number. Who knows the secret is no site that rebinds a name.
-        name = _HOST.fullmatch(host)
-        known = {self.label, *(one.rpartition(":")[0] for one in self.hosts)}
-        return request.private and name is not None and name[1] in known
+        # Behind `ssh -L`, the port may differ. This is safe: a DNS rebinding attacker does not have the secret.
+        match = _HOST.fullmatch(host)
+        names = {self.label, *(host.rpartition(":")[0] for host in self.hosts)}
+        return request.private and match is not None and match[1] in names
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """An answer that the application never hears of."""
+class RequestRefusal:
+    """Response to a request that never reaches the application."""
 
     status: int
-    words: str
+    message: str
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the gate looks at."""
+    """Parts of a request that the checks need."""
 
-    method: str  # WEBSOCKET for one
-    path: bytes  # as it came, undecoded
+    method: str  # WEBSOCKET for a WebSocket
+    path: bytes  # raw, not decoded
     query: bytes
     headers: Mapping[str, str]
-    doubled: tuple[str, ...] = ()  # headers that came more than once and must not
+    duplicates: tuple[str, ...] = ()  # headers that must be unique but are not
     client: str | None = None
-    server: str = ""  # the address of ours by which it came, with the port
-    base: str = ""  # the secret path, if it came below that; ``path`` is without it
-    private: bool = False  # it came to the secret address
+    server: str = ""  # server address and port that the client connected to
+    base: str = ""  # the secret path if the request used it; ``path`` does not include it
+    private: bool = False  # the request used the secret address
 
     @staticmethod
-    def of(scope: Mapping[str, Any]) -> Request:
-        found: dict[str, str] = {}
-        doubled = []
+    def from_scope(scope: Mapping[str, Any]) -> Request:
+        headers: dict[str, str] = {}
+        duplicates = []
         for raw, value in scope["headers"]:
             name = raw.decode("latin-1").lower()
-            if name in found and name in _ONCE:
-                doubled.append(name)
-            found[name] = value.decode("latin-1")
+            if name in headers and name in _SINGLE_HEADERS:
+                duplicates.append(name)
+            headers[name] = value.decode("latin-1")
         path = scope.get("raw_path") or scope["path"].encode("utf-8")
         method = scope["method"] if scope["type"] == "http" else "WEBSOCKET"
         client = scope.get("client")
         query, server = scope.get("query_string", b""), scope.get("server")
         return Request(
-            method, path, query, found, tuple(doubled), client[0] if client else None, _place(*server) if server else ""
+            method,
+            path,
+            query,
+            headers,
+            tuple(duplicates),
+            client[0] if client else None,
+            _host_and_port(*server) if server else "",
         )
 
     @property
@@ -99,13 +105,13 @@ class Request:
 
     @property
     def length(self) -> int:
-        """Of its body, as it says."""
-        told = self.headers.get("content-length", "0")
-        return int(told) if told.isascii() and told.isdigit() else 1 << 62
+        """The declared length of the body."""
+        text = self.headers.get("content-length", "0")
+        return int(text) if text.isascii() and text.isdigit() else 1 << 62
 
     @property
-    def by_hand(self) -> bool:
-        """A person has opened the address in a browser."""
+    def is_navigation(self) -> bool:
+        """Whether a browser is opening the URL as a page."""
         return self.headers.get("sec-fetch-dest") == "document"
 
     @property
@@ -114,63 +120,66 @@ class Request:
         return token.strip() if kind.lower() == "bearer" and token else None
 
 
-def _place(host: str, port: int | None) -> str:
+def _host_and_port(host: str, port: int | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def locate(request: Request, door: Door) -> Request:
-    """The request, with whether it came to the secret address, and its path without the secret."""
-    if not door.secret:
+def strip_secret(request: Request, policy: AccessPolicy) -> Request:
+    """Return the request with the secret removed from its path.
+
+    Set ``private`` if the request used the secret address.
+    """
+    if not policy.secret:
         return request
-    name = _HOST.fullmatch(request.host)
-    if name is not None and hmac.compare_digest(name[1].encode(), door.label.encode()):
+    match = _HOST.fullmatch(request.host)
+    if match is not None and hmac.compare_digest(match[1].encode(), policy.label.encode()):
         return replace(request, private=True)
     first, slash, rest = request.path[1:].partition(b"/")
-    if slash and request.path[:1] == b"/" and hmac.compare_digest(first, door.secret.encode()):
-        return replace(request, path=b"/" + rest, base=door.prefix, private=True)
+    if slash and request.path[:1] == b"/" and hmac.compare_digest(first, policy.secret.encode()):
+        return replace(request, path=b"/" + rest, base=policy.prefix, private=True)
     return request
 
 
-def judge(request: Request, door: Door) -> Refusal | None:
-    """None: it may come in, if it can show who it is."""
-    if request.doubled:
-        return Refusal(400, f"duplicate header {request.doubled[0]}")
-    if not door.answers_to(request):
-        return Refusal(421, "unknown host name")
-    if len(request.path) > _LONGEST or len(request.query) > _LONGEST_QUERY:
-        return Refusal(414, "URL too long")
-    if not request.path.startswith(b"/") or _ODD_PATH.search(request.path):
-        return Refusal(400, "invalid URL")
-    if request.method not in (*_READING, *_CHANGING, "WEBSOCKET"):
-        return Refusal(403, f"method {request.method} is not allowed")
-    return _foreign(request)
+def check_request(request: Request, policy: AccessPolicy) -> RequestRefusal | None:
+    """Return the reason for refusing a request, or None if it may proceed to authentication."""
+    if request.duplicates:
+        return RequestRefusal(400, f"duplicate header {request.duplicates[0]}")
+    if not policy.accepts_host(request):
+        return RequestRefusal(421, "unknown host name")
+    if len(request.path) > _MAX_PATH or len(request.query) > _MAX_QUERY:
+        return RequestRefusal(414, "URL too long")
+    if not request.path.startswith(b"/") or _AMBIGUOUS_PATH.search(request.path):
+        return RequestRefusal(400, "invalid URL")
+    if request.method not in (*_SAFE_METHODS, *_UNSAFE_METHODS, "WEBSOCKET"):
+        return RequestRefusal(403, f"method {request.method} is not allowed")
+    return _check_cross_site(request)
 
 
-def _foreign(request: Request) -> Refusal | None:
-    """Whether another site, or another port of this machine, makes the browser ask."""
+def _check_cross_site(request: Request) -> RequestRefusal | None:
+    """Refuse requests that a browser sends on behalf of other sites or other ports of this machine."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    other = Refusal(403, "cross-site request refused")
+    refusal = RequestRefusal(403, "cross-site request refused")
     if origin is not None and origin.lower() != f"http://{request.host}":
-        return other
-    if site is not None and site not in _OURS:
-        # Following a link to a page of ours is harmless: it changes nothing, and no frame may hold it.
-        follows = request.method == "GET" and request.headers.get("sec-fetch-dest") == "document"
-        return None if follows and request.headers.get("sec-fetch-mode") == "navigate" else other
-    if request.method in (*_CHANGING, "WEBSOCKET") and request.bearer is None and origin is None:
-        return Refusal(403, "a request that changes state needs an Origin header or a token")
+        return refusal
+    if site is not None and site not in _OWN_SITES:
+        # Following a link to our pages is harmless: it changes nothing, and the pages cannot be framed.
+        is_page = request.method == "GET" and request.headers.get("sec-fetch-dest") == "document"
+        return None if is_page and request.headers.get("sec-fetch-mode") == "navigate" else refusal
+    if request.method in (*_UNSAFE_METHODS, "WEBSOCKET") and request.bearer is None and origin is None:
+        return RequestRefusal(403, "a request that changes state needs an Origin header or a token")
     return None
 
 
-def wants_login(request: Request) -> bool:
+def is_login(request: Request) -> bool:
     return request.path == LOGIN.encode()
 
 
-def wants_logout(request: Request) -> bool:
+def is_logout(request: Request) -> bool:
     return request.path == LOGOUT.encode() and request.method == "POST"
 
 
 def safe_next(text: str | None) -> str:
-    """Where to go after the login: a page of ours, never another site."""
+    """Return the page to open after login, which is never on another site."""
     if not text or not re.fullmatch(r"/(?![/\\])[\x21-\x7e]{0,2000}", text) or "\\" in text:
         return "/"
     return text

@@ -1,8 +1,9 @@
-"""The secret address at which browsers use the server.
+"""Secret address at which browsers use the server.
 
-Browsers send a cookie to all ports of a host, so a cookie for 127.0.0.1 reaches every other web application on this
-machine. The session's cookie therefore belongs to an address that nobody can guess: a host name below ``.localhost``,
-or, for browsers that do not resolve such names, a path on the numeric address.
+Browsers send a cookie to all ports of a host, so a cookie for 127.0.0.1 reaches every other web
+application on this machine. The session cookie therefore belongs to an address that cannot be
+guessed: a host name below ``.localhost`` or, for browsers that do not resolve such names, a path on
+the numeric address.
 """
 
 from __future__ import annotations
@@ -16,22 +17,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..remote.shared.files import read_json, write_whole
+from ..remote.shared.atomic_files import read_json, write_atomic
 
 Style = Literal["hostname", "path"]
 STYLES: tuple[Style, ...] = ("hostname", "path")
-CODE = r"[A-Za-z0-9_-]{43}"  # the single-use code of a link
+CODE = r"[A-Za-z0-9_-]{43}"  # single-use code in a link
 _SECRET = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class SecretAddress:
-    """128 random bits, as a label of a host name and as the first segment of a path."""
+    """128-bit random secret, used as a host name label or as the first segment of a path."""
 
     text: str
 
     def base(self, style: Style, address: str) -> str:
-        """The address of the pages. ``address``: the server's numeric one, ``http://127.0.0.1:8521``."""
+        """Return the base URL of the pages.
+
+        ``address`` is the numeric URL, such as ``http://127.0.0.1:8521``.
+        """
         if style == "path":
             return f"{address}/{self.text}"
         return f"http://{self.text}.localhost:{address.rpartition(':')[2]}"
@@ -39,37 +43,43 @@ class SecretAddress:
     def link(self, style: Style, address: str, code: str) -> str:
         return f"{self.base(style, address)}/login?code={code}"
 
-    def code_of(self, link: str, address: str) -> str | None:
-        """The code of a link to this address; None for any other text."""
+    def extract_code(self, link: str, address: str) -> str | None:
+        """Return the code from a link to this address, or None if ``link`` is anything else."""
         bases = "|".join(re.escape(self.base(style, address)) for style in STYLES)
-        found = re.fullmatch(rf"(?:{bases})/login\?code=({CODE})", link)
-        return found[1] if found else None
+        match = re.fullmatch(rf"(?:{bases})/login\?code=({CODE})", link)
+        return match[1] if match else None
 
 
 def default_style(host: str | None) -> Style:
-    """Browsers on Linux resolve ``*.localhost`` themselves; Safari asks the system. Other machines cannot use it."""
+    """Return the default address style. ``host`` is the address of ``mlw ui --host``, or None for loopback.
+
+    Browsers on Linux resolve ``*.localhost`` to their own machine. Safari uses the system resolver,
+    which may not resolve the name. With ``host``, the browser may run on another machine, where the name
+    refers to that machine.
+    """
     return "hostname" if host is None and sys.platform == "linux" else "path"
 
 
-def known_address(file: Path) -> SecretAddress | None:
-    """That of the last server of this user, which may still run."""
-    known = _read(file)
-    return SecretAddress(known) if known else None
+def load_address(file: Path) -> SecretAddress | None:
+    """Return the address of the user's last server, which may still be running."""
+    secret = _read(file)
+    return SecretAddress(secret) if secret else None
 
 
-def new_address(file: Path) -> SecretAddress:
-    """Written to the file, in place of the last one.
+def create_address(file: Path) -> SecretAddress:
+    """Create a new address and write it to the file.
 
-    Each server has its own: after the end of one, any user of this machine can listen on its port, to which open pages
-    still connect, and leave a service worker in the browser, which would then be part of all pages of that address.
+    Each server has its own address. After a server ends, any user of this machine can listen on its
+    port, to which open pages still connect. That user could install a service worker, which would then
+    affect all pages at the address.
     """
-    made = SecretAddress(secrets.token_hex(16))
-    write_whole(str(file), {"secret": made.text})
-    return made
+    address = SecretAddress(secrets.token_hex(16))
+    write_atomic(str(file), {"secret": address.text})
+    return address
 
 
 def _read(file: Path) -> str | None:
-    """None also if other users could read or write the file: it is no secret then."""
+    """Read the secret, or return None if other users can read or write the file."""
     try:
         status = file.lstat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What every answer carries, so that a browser lends none of it to anybody else."""
+"""Security headers for every response."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .admission import Request
+from .request_policy import Request
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -19,19 +19,21 @@ _FIXED = {
     b"cross-origin-resource-policy": b"same-origin",
     b"permissions-policy": b"camera=(), microphone=(), geolocation=(), payment=(), usb=()",
 }
-_POLICY = b"content-security-policy"
-# NiceGUI's own files, with its version in their address; it recognizes them only where there is no secret path.
-_LASTING = re.compile(rb"/_nicegui/[0-9.]+/(?!dynamic_resources/)")
-_NEVER = (b"server", b"access-control-allow-origin", b"access-control-allow-credentials")
+_CSP_HEADER = b"content-security-policy"
+# Versioned NiceGUI files. Below the secret path, NiceGUI does not recognize them as cacheable.
+_CACHEABLE = re.compile(rb"/_nicegui/[0-9.]+/(?!dynamic_resources/)")
+_REMOVED = (b"server", b"access-control-allow-origin", b"access-control-allow-credentials")
 SANDBOX = "sandbox; default-src 'none'; img-src 'self' data:; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
-def policy(host: str) -> str:
-    """NiceGUI needs inline scripts and eval; everything comes from here, and no other site may frame it.
+def content_security_policy(host: str) -> str:
+    """Return the Content-Security-Policy.
 
-    ``host``: that of the request and no other, for one of our names is secret; empty if the request is refused.
+    NiceGUI needs inline scripts and ``eval``. No other site may embed a page in a frame. ``host`` is
+    the host of the request, or empty if the request is refused. The server's other hosts are not
+    listed, because the list would reveal its secret host name.
     """
-    # 'self' covers sockets in newer browsers; an address of IPv6 cannot be written here at all.
+    # Older browsers do not include WebSockets in 'self'. A policy cannot contain IPv6 addresses.
     sockets = f" ws://{host}" if host and "[" not in host else ""
     return "; ".join(
         (
@@ -51,7 +53,7 @@ def policy(host: str) -> str:
 
 
 def _relative(location: bytes, request: Request) -> bytes:
-    """Where a redirect leads, without the name of the host and the secret path."""
+    """Return a redirect target without the host name and the secret path."""
     path = location.removeprefix(f"http://{request.host}".encode("latin-1"))
     base = f"{request.base}/".encode()
     if not request.base or not path.startswith(base):
@@ -60,20 +62,25 @@ def _relative(location: bytes, request: Request) -> bytes:
 
 
 def harden(send: Send, request: Request, admitted: bool) -> Send:
-    """``send`` with the headers in place. A stricter policy of the application's own stays: that of an output file."""
-    fallback = policy(request.host if admitted else "").encode()
-    kept_long = bool(request.base) and _LASTING.match(request.path) is not None
+    """Return a ``send`` function that adds the headers.
 
-    async def hardened(message: Message) -> None:
+    A stricter policy, such as that of an output file, is preserved.
+    """
+    fallback = content_security_policy(request.host if admitted else "").encode()
+    is_cacheable = bool(request.base) and _CACHEABLE.match(request.path) is not None
+
+    async def send_hardened(message: Message) -> None:
         if message["type"] == "http.response.start":
-            given = [(name.lower(), value) for name, value in message.get("headers", ())]
-            own = next((value for name, value in given if name == _POLICY and value.startswith(b"sandbox")), fallback)
-            kept = [(name, value) for name, value in given if name not in (*_FIXED, *_NEVER, _POLICY)]
+            headers = [(name.lower(), value) for name, value in message.get("headers", ())]
+            policy = next(
+                (value for name, value in headers if name == _CSP_HEADER and value.startswith(b"sandbox")), fallback
+            )
+            kept = [(name, value) for name, value in headers if name not in (*_FIXED, *_REMOVED, _CSP_HEADER)]
             kept = [(name, _relative(value, request) if name == b"location" else value) for name, value in kept]
             if not any(name == b"cache-control" for name, _ in kept):
-                lasting = kept_long and message["status"] == 200
-                kept.append((b"cache-control", b"private, max-age=31536000, immutable" if lasting else b"no-store"))
-            message = {**message, "headers": [*kept, *_FIXED.items(), (_POLICY, own)]}
+                cache = is_cacheable and message["status"] == 200
+                kept.append((b"cache-control", b"private, max-age=31536000, immutable" if cache else b"no-store"))
+            message = {**message, "headers": [*kept, *_FIXED.items(), (_CSP_HEADER, policy)]}
         await send(message)
 
-    return hardened
+    return send_hardened

@@ -1,4 +1,7 @@
-"""Command prompts: shells of this user behind pseudo-terminals. They outlive the page, and end with the server."""
+"""Terminal sessions: the user's shells on pseudo-terminals.
+
+They keep running after the page is closed, and end with the server.
+"""
 
 from __future__ import annotations
 
@@ -16,122 +19,128 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UsageError
-from ..remote.shared.programs import safe_path
+from ..remote.shared.program_lookup import safe_path
 
 AVAILABLE = os.name == "posix"
-KEPT = 256 * 1024  # bytes of what was said that a page which comes back sees again
-_MOST = 16
+MAX_KEPT = 256 * 1024  # maximum bytes of output to show in a reopened page
+_MAX_SHELLS = 16
 _CHUNK = 64 * 1024
-_WAITING = 4 * 1024 * 1024  # bytes of what is typed
+_MAX_PENDING = 4 * 1024 * 1024  # maximum bytes of pending input
 _SIZES = range(2, 1000)
-# A shell needs the terminal as its own before it starts; no code of ours may run between fork and exec in a
-# process that has threads.
-_OWN_TERMINAL = (
+# A shell needs a controlling terminal before it starts. In a process with threads, none of our code may run
+# between fork and exec.
+_SET_CONTROLLING_TERMINAL = (
     "import fcntl, os, sys, termios\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\nos.execvp(sys.argv[1], sys.argv[1:])\n"
 )
 _BASH = Path(__file__).with_name("bash.rc")
-_START_UP = ("ENV", "BASH_ENV", "ZDOTDIR", "INPUTRC", "XDG_CONFIG_HOME")  # name files that shells read first
+_START_UP = ("ENV", "BASH_ENV", "ZDOTDIR", "INPUTRC", "XDG_CONFIG_HOME")  # variables that determine startup files
 
 
 class Shell:
-    """One of them. What it says is kept up to a bound, and counted from its beginning."""
+    """Shell on a pseudo-terminal.
+
+    Its output is kept up to a maximum size. Positions count from the start of the output.
+    """
 
     def __init__(self, project: str, number: int, first: str) -> None:
         self.id = secrets.token_hex(8)
         self.project = project
         self.number = number
-        self.began = time.time()
+        self.started = time.time()
         self.ended = False
-        self._said = bytearray(first.encode())
-        self._start = 0  # where in all that was said the kept part begins
-        self._news = asyncio.Event()
-        self._views: dict[str, int] = {}  # where each page has read to
+        self._output = bytearray(first.encode())
+        self._start = 0  # position of the first kept byte
+        self._output_event = asyncio.Event()
+        self._views: dict[str, int] = {}  # last position read by each page
         self._paused = False
-        self._typed = bytearray()  # what is not written yet
+        self._pending_input = bytearray()  # input not yet written
         self._master = -1
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def start(self, words: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
-        self._master, self._process = await asyncio.to_thread(_spawned, words, cwd, environment)
-        if self.ended:  # it was closed meanwhile
+    async def start(self, arguments: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
+        self._master, self._process = await asyncio.to_thread(_spawn, arguments, cwd, environment)
+        if self.ended:  # closed in the meantime
             self.ended = False
             self.close()
             return
         os.set_blocking(self._master, False)
-        asyncio.get_running_loop().add_reader(self._master, self._hear)
+        asyncio.get_running_loop().add_reader(self._master, self._on_readable)
 
-    # -- what it says ------------------------------------------------------------------------------
+    # -- output ------------------------------------------------------------------------------
 
     @property
-    def said(self) -> int:
-        return self._start + len(self._said)
+    def position(self) -> int:
+        return self._start + len(self._output)
 
-    def since(self, place: int) -> tuple[bytes, int]:
-        """Some of what was said from this place on, as far as it is kept, and the place behind it."""
-        first = max(place, self._start)
-        data = bytes(self._said[first - self._start : first - self._start + _CHUNK])
+    def read(self, position: int) -> tuple[bytes, int]:
+        """Return part of the kept output, starting at ``position``, and the position after it."""
+        first = max(position, self._start)
+        data = bytes(self._output[first - self._start : first - self._start + _CHUNK])
         return data, first + len(data)
 
-    async def news(self) -> None:
-        """Until more is said, or it ends."""
-        self._news.clear()
-        await self._news.wait()
+    async def wait_for_output(self) -> None:
+        """Wait for more output or for the shell to end."""
+        self._output_event.clear()
+        await self._output_event.wait()
 
-    def read_to(self, view: str, place: int) -> None:
-        """A page has shown all up to here. While one lags far behind, the shell waits for it."""
-        self._views[view] = place
-        self._go_on()
+    def acknowledge(self, view: str, position: int) -> None:
+        """Record that a page has shown the output up to ``position``.
 
-    def leave(self, view: str) -> None:
+        If a page falls far behind, reading from the shell pauses until the page catches up.
+        """
+        self._views[view] = position
+        self._resume()
+
+    def detach(self, view: str) -> None:
         self._views.pop(view, None)
-        self._go_on()
+        self._resume()
 
-    def _hear(self) -> None:
+    def _on_readable(self) -> None:
         try:
             data = os.read(self._master, _CHUNK)
         except BlockingIOError:
             return
-        except OSError:  # what Linux says when the last program has closed it
+        except OSError:  # raised on Linux when the last program has closed the terminal
             data = b""
         if not data:
             self._end()
             return
-        self._said += data
-        if len(self._said) > 2 * KEPT:
-            self._start += len(self._said) - KEPT
-            del self._said[: len(self._said) - KEPT]
-        self._news.set()
-        if self._views and self.said - min(self._views.values()) > KEPT:
+        self._output += data
+        if len(self._output) > 2 * MAX_KEPT:
+            self._start += len(self._output) - MAX_KEPT
+            del self._output[: len(self._output) - MAX_KEPT]
+        self._output_event.set()
+        if self._views and self.position - min(self._views.values()) > MAX_KEPT:
             self._paused = True
             asyncio.get_running_loop().remove_reader(self._master)
 
-    def _go_on(self) -> None:
-        behind = self.said - min(self._views.values()) if self._views else 0
-        if self._paused and behind <= KEPT and not self.ended:
+    def _resume(self) -> None:
+        behind = self.position - min(self._views.values()) if self._views else 0
+        if self._paused and behind <= MAX_KEPT and not self.ended:
             self._paused = False
-            asyncio.get_running_loop().add_reader(self._master, self._hear)
+            asyncio.get_running_loop().add_reader(self._master, self._on_readable)
 
-    # -- what it is told ---------------------------------------------------------------------------
+    # -- input ---------------------------------------------------------------------------
 
-    def type(self, text: str) -> None:
-        """What a program does not read yet waits for it, up to a bound; what is beyond is lost."""
+    def write(self, text: str) -> None:
+        """Send input. Unread input is kept up to a maximum size; the rest is lost."""
         if self.ended or self._master < 0:
             return
-        is_waiting = bool(self._typed)
-        self._typed += text.encode("utf-8", "replace")[: _WAITING - len(self._typed)]
+        is_waiting = bool(self._pending_input)
+        self._pending_input += text.encode("utf-8", "replace")[: _MAX_PENDING - len(self._pending_input)]
         if not is_waiting:
-            self._write()
+            self._flush_input()
 
-    def _write(self) -> None:
+    def _flush_input(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            del self._typed[: os.write(self._master, self._typed)]
+            del self._pending_input[: os.write(self._master, self._pending_input)]
         except BlockingIOError:
             pass
         except OSError:
-            self._typed.clear()  # nobody is there to read it; the reader will notice the end
-        if self._typed:
-            loop.add_writer(self._master, self._write)
+            self._pending_input.clear()  # there is no reader anymore; _on_readable detects the end
+        if self._pending_input:
+            loop.add_writer(self._master, self._flush_input)
         else:
             loop.remove_writer(self._master)
 
@@ -145,10 +154,10 @@ class Shell:
         with suppress(OSError):
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    # -- its end -----------------------------------------------------------------------------------
+    # -- end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """What runs in it is told that the terminal is gone."""
+        """Close the terminal; programs in it receive SIGHUP."""
         if self._process is not None and self._process.poll() is None:
             with suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGHUP)
@@ -160,24 +169,24 @@ class Shell:
             return
         self.ended = True
         if self._master < 0:
-            return  # it is only just being started
-        with suppress(RuntimeError, ValueError):  # no loop any more, at the end of the server
+            return  # still starting; start() closes it
+        with suppress(RuntimeError, ValueError):  # no event loop at server shutdown
             asyncio.get_running_loop().remove_reader(self._master)
             asyncio.get_running_loop().remove_writer(self._master)
         os.close(self._master)
         if self._process is not None and self._process.poll() is None:
-            # Collect its exit status without holding up the event loop.
+            # Collect its exit status without blocking the event loop.
             threading.Thread(target=self._process.wait, daemon=True).start()
-        self._said += b"\r\n(the shell has ended)\r\n"
-        self._news.set()
+        self._output += b"\r\n(the shell has ended)\r\n"
+        self._output_event.set()
 
 
-def _spawned(words: list[str], cwd: Path, environment: Mapping[str, str]) -> tuple[int, subprocess.Popen[bytes]]:
-    """Our end of its terminal, and the process."""
+def _spawn(arguments: list[str], cwd: Path, environment: Mapping[str, str]) -> tuple[int, subprocess.Popen[bytes]]:
+    """Start a process on a new pseudo-terminal, and return the master descriptor and the process."""
     master, slave = os.openpty()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _OWN_TERMINAL, *words],
+            [sys.executable, "-I", "-S", "-c", _SET_CONTROLLING_TERMINAL, *arguments],
             cwd=cwd,
             env=dict(environment),
             stdin=slave,
@@ -194,67 +203,70 @@ def _spawned(words: list[str], cwd: Path, environment: Mapping[str, str]) -> tup
 
 
 @dataclass
-class Shells:
-    """Those of this server."""
+class ShellSessions:
+    """All terminal sessions of this server."""
 
-    _known: dict[str, Shell] = field(default_factory=dict)
+    _shells: dict[str, Shell] = field(default_factory=dict)
 
-    def of(self, project: str) -> list[Shell]:
-        return [one for one in self._known.values() if one.project == project]
+    def for_project(self, project: str) -> list[Shell]:
+        return [shell for shell in self._shells.values() if shell.project == project]
 
     def get(self, project: str, name: str) -> Shell | None:
-        found = self._known.get(name)
-        return found if found is not None and found.project == project else None
+        shell = self._shells.get(name)
+        return shell if shell is not None and shell.project == project else None
 
     async def start(self, project: str, cwd: Path, folders: list[str], first: str) -> Shell:
-        """The user's shell in a folder; ``folders`` go before PATH, ``first`` is said before all else."""
+        """Start the user's shell in ``cwd``.
+
+        ``folders`` are prepended to PATH. ``first`` is printed at the start.
+        """
         if not AVAILABLE:
             raise UsageError("the terminal is not available on Windows", "use a Windows terminal")
-        for ended in [one for one in self._known.values() if one.ended]:
-            del self._known[ended.id]
-        if len(self._known) >= _MOST:
-            raise UsageError(f"at most {_MOST} terminals can be open", "close a terminal first")
-        taken = {one.number for one in self.of(project)}
-        number = next(number for number in range(1, _MOST + 2) if number not in taken)
+        for ended in [shell for shell in self._shells.values() if shell.ended]:
+            del self._shells[ended.id]
+        if len(self._shells) >= _MAX_SHELLS:
+            raise UsageError(f"at most {_MAX_SHELLS} terminals can be open", "close a terminal first")
+        taken = {shell.number for shell in self.for_project(project)}
+        number = next(number for number in range(1, _MAX_SHELLS + 2) if number not in taken)
         shell = Shell(project, number, first)
-        words, environment = _shell(folders)
-        self._known[shell.id] = shell
+        arguments, environment = _shell_command(folders)
+        self._shells[shell.id] = shell
         try:
-            await shell.start(words, cwd, environment)
+            await shell.start(arguments, cwd, environment)
         except BaseException:
-            self._known.pop(shell.id, None)
+            self._shells.pop(shell.id, None)
             raise
         return shell
 
     def end(self, shell: Shell) -> None:
         shell.close()
-        self._known.pop(shell.id, None)
+        self._shells.pop(shell.id, None)
 
     def close(self) -> None:
-        for shell in list(self._known.values()):
+        for shell in list(self._shells.values()):
             self.end(shell)
 
 
-def _shell(folders: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The words that start it, and its environment.
+def _shell_command(folders: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the command line of the user's shell and its environment.
 
-    The user's start-up files run with a PATH that has nothing of a project. ``folders`` come first after them; where a
-    shell has no way for that, they come last.
+    The user's startup files run with a PATH that contains no project folders. ``folders`` are prepended
+    afterward or, if the shell does not support this, appended.
     """
     program = os.environ.get("SHELL") or "/bin/sh"
     if not os.path.isabs(program) or not os.access(program, os.X_OK):
         program = "/bin/sh"
-    more = os.pathsep.join(folders)
+    extra_path = os.pathsep.join(folders)
     environment = {**os.environ, "PATH": safe_path(), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     for name in ("NO_COLOR", "PYTHONUNBUFFERED", "COLUMNS", "LINES"):
         environment.pop(name, None)
     for name in _START_UP:
         if not os.path.isabs(environment.get(name, os.sep)):
-            del environment[name]  # a file in the project, by chance or not
+            del environment[name]  # a relative path could be a file in the project
     kind = os.path.basename(program)
     if kind == "bash":
-        return [program, "--rcfile", str(_BASH), "-i"], {**environment, "MLW_TERMINAL_PATH": more}
+        return [program, "--rcfile", str(_BASH), "-i"], {**environment, "MLW_TERMINAL_PATH": extra_path}
     if kind == "fish":
         extend = 'test -n "$MLW_TERMINAL_PATH"; and set -gx PATH (string split : $MLW_TERMINAL_PATH) $PATH'
-        return [program, "-C", extend], {**environment, "MLW_TERMINAL_PATH": more}
-    return [program, "-i"], {**environment, "PATH": os.pathsep.join(filter(None, (environment["PATH"], more)))}
+        return [program, "-C", extend], {**environment, "MLW_TERMINAL_PATH": extra_path}
+    return [program, "-i"], {**environment, "PATH": os.pathsep.join(filter(None, (environment["PATH"], extra_path)))}

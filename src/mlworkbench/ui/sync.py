@@ -1,6 +1,7 @@
-"""Keeps what the pages show fresh: how runs stand, and the logs and outputs of those that run elsewhere.
+"""Background refresh of run states while pages are open.
 
-Only while somebody looks on. What has ended elsewhere is brought home, as ``mlw logs -f`` would.
+Logs and metrics of displayed runs are fetched, too. After a remote run has finished, its outputs are
+fetched, as with ``mlw logs -f``.
 """
 
 from __future__ import annotations
@@ -11,70 +12,76 @@ import time
 from collections.abc import Callable
 
 from ..errors import MlwError
-from ..fetch import bring_outputs
+from ..fetch_outputs import download_outputs
 from ..follow import Follower
 from ..history.store import History
 from ..model import Run
 from ..paths import UserPaths
-from ..refresh import refresh
-from ..remote.shared.layout import is_outside
-from ..targets.opening import open_target
+from ..refresh_runs import refresh
+from ..remote.shared.layout import is_untracked
+from ..targets.target_factory import open_target
 
-_PAUSE = 1.0  # seconds between looks
-_PATIENCE = 4.0  # seconds for machines elsewhere to answer
-_ATTENTION = 15.0  # seconds after which nobody looks on any more
-_MOST = 16  # runs that are followed at once
+_INTERVAL = 1.0  # seconds between refreshes
+_TIMEOUT = 4.0  # seconds for remote machines to respond
+_VIEWER_TIMEOUT = 15.0  # seconds without a heartbeat after which a page counts as closed
+_MAX_FOLLOWERS = 16  # maximum runs followed at the same time
 
 log = logging.getLogger("mlworkbench.ui")
 
 
-class Live:
-    """One thread looks at all unfinished runs; each run that somebody looks at has a thread that follows it."""
+class RunSync:
+    """Synchronization of runs.
+
+    One thread refreshes all unfinished runs. Each run that a page shows is followed by its own thread.
+    """
 
     def __init__(self, paths: UserPaths) -> None:
         self._paths = paths
-        self._looked = 0.0
+        self._last_heartbeat = 0.0
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._followed: dict[str, threading.Thread] = {}
+        self._followers: dict[str, threading.Thread] = {}
         self._lock = threading.Lock()
-        self._going: frozenset[str] = frozenset()
-        self._wanted: dict[str, float] = {}  # runs that somebody looks at, and when that was last said
-        self.version = 0  # grows whenever some run's standing has changed
-        self._seen: dict[str, object] = {}
+        self._unfinished: frozenset[str] = frozenset()
+        self._viewed: dict[str, float] = {}  # time of the last heartbeat for each displayed run
+        self.version = 0  # incremented when the state of any run changes
+        self._states: dict[str, object] = {}
 
     def start(self) -> None:
-        threading.Thread(target=self._guard, args=(self._look_on,), name="mlw-live", daemon=True).start()
+        threading.Thread(target=self._run_guarded, args=(self._refresh_loop,), name="mlw-live", daemon=True).start()
 
     def stop(self) -> None:
         self._stop.set()
         self._wake.set()
 
-    def attend(self, run_id: str | None = None) -> None:
-        """Somebody looks on, maybe at this run; to be said again every few seconds."""
-        self._looked = time.monotonic()
+    def heartbeat(self, run_id: str | None = None) -> None:
+        """Report that a page is open, and that it shows ``run_id``, if given.
+
+        Pages repeat this every few seconds.
+        """
+        self._last_heartbeat = time.monotonic()
         if run_id is not None:
-            self._wanted[run_id] = self._looked
+            self._viewed[run_id] = self._last_heartbeat
         self._wake.set()
 
     def follow(self, run: Run) -> None:
-        """Bring log, metrics and outputs of a run home as they come; harmless if that is done already."""
-        if is_outside(run.spec.folder):
+        """Start a thread that fetches the log, metrics, and outputs of a run, unless the run is being followed."""
+        if is_untracked(run.spec.folder):
             return
         name = run.spec.folder
-        self._wanted[name] = time.monotonic()
+        self._viewed[name] = time.monotonic()
         with self._lock:
-            self._followed = {known: one for known, one in self._followed.items() if one.is_alive()}
-            if name in self._followed or len(self._followed) >= _MOST:
+            self._followers = {run: thread for run, thread in self._followers.items() if thread.is_alive()}
+            if name in self._followers or len(self._followers) >= _MAX_FOLLOWERS:
                 return
-            thread = threading.Thread(target=self._guard, args=(lambda: self._bring(name),), daemon=True)
-            self._followed[name] = thread
+            thread = threading.Thread(target=self._run_guarded, args=(lambda: self._follow_run(name),), daemon=True)
+            self._followers[name] = thread
             thread.start()
 
     # -- the threads -----------------------------------------------------------------------------------------
 
-    def _guard(self, work: Callable[[], None]) -> None:
-        """A thread that dies of an error would leave the pages stale without a word."""
+    def _run_guarded(self, work: Callable[[], None]) -> None:
+        """Call ``work`` and log errors. Retry only the refresh loop, without which pages would become stale."""
         while not self._stop.is_set():
             try:
                 work()
@@ -83,53 +90,56 @@ class Live:
                 log.warning("%s", error.message)
             except Exception:
                 log.exception("background refresh failed; retrying")
-            if work != self._look_on:
+            if work != self._refresh_loop:
                 return
-            self._stop.wait(_PAUSE)
+            self._stop.wait(_INTERVAL)
 
-    def _look_on(self) -> None:
+    def _refresh_loop(self) -> None:
         history = History(self._paths)
         try:
             while not self._stop.is_set():
-                if time.monotonic() - self._looked > _ATTENTION:
+                if time.monotonic() - self._last_heartbeat > _VIEWER_TIMEOUT:
                     self._wake.clear()
                     self._wake.wait()
                     continue
-                self._look(history)
-                self._stop.wait(_PAUSE)
+                self._refresh(history)
+                self._stop.wait(_INTERVAL)
         finally:
             history.close()
 
-    def _look(self, history: History) -> None:
-        runs = refresh(history, history.unfinished(), _PATIENCE, lambda words: log.warning("%s", words))
-        since = time.monotonic() - _ATTENTION
-        self._wanted = {name: at for name, at in list(self._wanted.items()) if at > since}
+    def _refresh(self, history: History) -> None:
+        runs = refresh(history, history.unfinished(), _TIMEOUT, lambda message: log.warning("%s", message))
+        since = time.monotonic() - _VIEWER_TIMEOUT
+        self._viewed = {name: at for name, at in list(self._viewed.items()) if at > since}
         for run in runs:
-            ended = run.status.final and run.spec.compute.address  # its log and its outputs are still over there
-            if ended or run.id in self._wanted:
+            ended = run.status.final and run.spec.compute.address  # its log and outputs are still on the remote machine
+            if ended or run.id in self._viewed:
                 self.follow(run)
-        now = {run.id: (run.status, run.detail, run.contact, run.metrics, run.gpu) for run in runs}
-        going = frozenset(run.id for run in runs if not run.status.final)
-        if now != self._seen or going != self._going:
-            self._seen, self._going = dict(now), going
+        states = {run.id: (run.status, run.detail, run.contact, run.metrics, run.gpu) for run in runs}
+        unfinished = frozenset(run.id for run in runs if not run.status.final)
+        if states != self._states or unfinished != self._unfinished:
+            self._states, self._unfinished = dict(states), unfinished
             self.version += 1
 
-    def _bring(self, name: str) -> None:
+    def _follow_run(self, name: str) -> None:
         history = History(self._paths)
         try:
-            run = history.known(name)[0]
+            run = history.load(name)[0]
             target = open_target(run.spec.compute, self._paths)
-            follower = Follower(history, run, target, leave=self._is_done_with, lively=True)
+            follower = Follower(history, run, target, leave=self._should_stop, download_usage=True)
             for _ in follower.chunks():
                 pass
-            if target.host.distant and follower.run.status.final:
-                bring_outputs(follower.run, target.host, self._paths.root.run(name), lambda done, total: None)
+            if target.host.is_remote and follower.run.status.final:
+                download_outputs(follower.run, target.host, self._paths.root.run(name), lambda done, total: None)
             self.version += 1
             target.host.close()
         finally:
             history.close()
 
-    def _is_done_with(self, run: Run) -> bool:
-        """Whether to stop following it: the server stops, or nobody looks at an unfinished run."""
-        wanted = time.monotonic() - self._wanted.get(run.id, 0.0) < _ATTENTION
-        return self._stop.is_set() or not (run.status.final or wanted)
+    def _should_stop(self, run: Run) -> bool:
+        """Return whether to stop following ``run``.
+
+        This is the case if the server is stopping, or if the run is unfinished and no page shows it.
+        """
+        is_viewed = time.monotonic() - self._viewed.get(run.id, 0.0) < _VIEWER_TIMEOUT
+        return self._stop.is_set() or not (run.status.final or is_viewed)

@@ -1,4 +1,4 @@
-"""Worker threads, each with a History of its own: a page that waits for the disk must not make the others wait."""
+"""Pool of worker threads, so that blocking file access in one page does not delay the others."""
 
 from __future__ import annotations
 
@@ -11,35 +11,38 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ..history.store import History
 from ..paths import UserPaths
 
-Words = ParamSpec("Words")
-Answer = TypeVar("Answer")
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 
 COUNT = 8
 
 
-class Hands:
-    """``await hands.ask(work, …)`` is ``work(history, …)`` in one of the threads."""
+class WorkerPool:
+    """Worker threads, each with its own ``History``.
+
+    ``await workers.call(query, …)`` runs ``query(history, …)``.
+    """
 
     def __init__(self, paths: UserPaths, count: int = COUNT) -> None:
         self._paths = paths
         self._pool = ThreadPoolExecutor(count, "mlw-ui")
-        self._own = threading.local()  # a connection to the index belongs to one thread
+        self._thread_data = threading.local()  # an index connection belongs to one thread
 
-    async def ask(
+    async def call(
         self,
-        work: Callable[Concatenate[History, Words], Answer],
-        *words: Words.args,
-        **named: Words.kwargs,
-    ) -> Answer:
+        query: Callable[Concatenate[History, Params], Result],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Result:
         return await asyncio.get_running_loop().run_in_executor(
-            self._pool, lambda: work(self._history(), *words, **named)
+            self._pool, lambda: query(self._history(), *args, **kwargs)
         )
 
     def _history(self) -> History:
-        if not hasattr(self._own, "history"):
-            self._own.history = History(self._paths)
-        known: History = self._own.history
-        return known
+        if not hasattr(self._thread_data, "history"):
+            self._thread_data.history = History(self._paths)
+        history: History = self._thread_data.history
+        return history
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""The fake GPUs of `mlworkbench.testing`, for machines with and without a C compiler."""
+"""The fake GPUs of `mlworkbench.testing`. Tests that use them need a C compiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 class FakeGpus(ShippedFakeGpus):
-    """Skips the test where there is no C compiler; on CI that is a failure."""
+    """Simulated GPUs. Without a C compiler, skip the test, or fail on CI."""
 
     def __init__(self, folder: Path) -> None:
         need("cc")

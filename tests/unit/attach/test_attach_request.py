@@ -1,4 +1,4 @@
-"""What an attach takes from the file of a cloned project, and what the user has to say."""
+"""Settings that an attach takes from the .compute file of a cloned project, and settings that the user must confirm."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from mlworkbench.attach import wish as request
-from mlworkbench.attach.wish import Wish
-from mlworkbench.config.project import Project
+from mlworkbench.attach import attach_request as request
+from mlworkbench.attach.attach_request import AttachRequest
+from mlworkbench.config.project_folder import Project
 from mlworkbench.errors import UsageError
 
 FILE = "type: remote\naddress: old.example\nusername: eve\nport: 2222\njumpHost: x@evil\n"
@@ -21,8 +21,8 @@ def project(tmp_path):
     return Project(tmp_path, "1b4e28ba-2fa1-4d2b-883f-0016d3cca427", "demo")
 
 
-class Person:
-    """Answers every question in the same way, and remembers them."""
+class FakePrompter:
+    """A user who answers every question in the same way. Records the questions."""
 
     def __init__(self, answer: bool | None) -> None:
         self.answer, self.asked = answer, []
@@ -33,15 +33,15 @@ class Person:
 
 
 def test_with_replace_nothing_comes_from_the_file(project):
-    typed = Wish("box", address="gpu.corp", username="ada", replace=True)
+    typed = AttachRequest("box", address="gpu.corp", username="ada", replace=True)
     filled, there = request.complete(project, typed)
     assert filled == replace(typed, kind="remotedocker") and there is None
     with pytest.raises(UsageError, match="--address is missing"):
-        request.complete(project, Wish("box", replace=True))
+        request.complete(project, AttachRequest("box", replace=True))
 
 
 def test_with_replace_the_files_of_the_same_target_stay(project):
-    typed = Wish("box", "remote", "old.example", "eve", 2222, "x@evil", replace=True)
+    typed = AttachRequest("box", "remote", "old.example", "eve", 2222, "x@evil", replace=True)
     assert request.complete(project, typed) == (typed, project.compute("box"))
 
 
@@ -50,29 +50,29 @@ def test_another_way_needs_another_file(project, other):
     with pytest.raises(
         UsageError, match="already exists for another machine: remote eve@old.example:2222 through x@evil"
     ) as caught:
-        request.complete(project, Wish("box", **other))
+        request.complete(project, AttachRequest("box", **other))
     assert "--replace" in caught.value.hint
 
 
 def test_what_the_user_typed_is_not_asked_about(project):
-    person = Person(None)
-    typed = Wish("box", address="old.example", port=2222, jump="x@evil")
-    request.confirm_way(typed, request.complete(project, typed)[0], "eve@old.example:2222 through x@evil", person)
+    person = FakePrompter(None)
+    typed = AttachRequest("box", address="old.example", port=2222, jump="x@evil")
+    request.confirm_route(typed, request.complete(project, typed)[0], "eve@old.example:2222 through x@evil", person)
     assert person.asked == []
 
 
 @pytest.mark.parametrize("answer", [True, False, None])
 def test_what_comes_from_the_file_is_asked_about(project, answer):
-    person, typed = Person(answer), Wish("box", address="old.example")
+    person, typed = FakePrompter(answer), AttachRequest("box", address="old.example")
     filled, there = request.complete(project, typed)
     assert (filled.port, filled.jump) == (2222, "x@evil") and there == project.compute("box")
     machine = "eve@old.example:2222 through x@evil"
     if answer:
-        request.confirm_way(typed, filled, machine, person)
+        request.confirm_route(typed, filled, machine, person)
     else:
         with pytest.raises(
             UsageError, match=f"nothing was attached: aml_config/box.compute contains the address {machine}"
         ) as caught:
-            request.confirm_way(typed, filled, machine, person)
+            request.confirm_route(typed, filled, machine, person)
         assert caught.value.hint.endswith("add: --port 2222 --jump x@evil")
     assert person.asked == [f"Connect to {machine}, the address in aml_config/box.compute?"]

@@ -1,4 +1,4 @@
-"""Whose results are where: what a purge may delete, and what a spec from a target may say."""
+"""Which runs a purge may delete, depending on their owner and results, and validation of specs from a target."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 
 import pytest
 
-from mlworkbench.attach.detach import copy_command
-from mlworkbench.attach.purge import EXPIRED, FETCHED, HOME_STAYS, NOT_FETCHED, RUNNING, Options, Plan, make_plan
+from mlworkbench.attach.collect_results import copy_command
+from mlworkbench.attach.purge_plan import EXPIRED, FETCHED, HOME_KEPT, NOT_FETCHED, RUNNING, Options, Plan, make_plan
 from mlworkbench.attachments import Attachment
 from mlworkbench.client_identity import Client, client_of
 from mlworkbench.errors import HostError
 from mlworkbench.history.store import History
 from mlworkbench.hosts.replies import MalformedReply
-from mlworkbench.hosts.survey import Survey, TargetClient, TargetFolder, TargetRun, ask_survey
-from mlworkbench.import_runs import Here, read_spec
+from mlworkbench.hosts.root_survey import Survey, TargetClient, TargetFolder, TargetRun, fetch_survey
+from mlworkbench.import_runs import Destination, read_spec
 from mlworkbench.model import Compute, Container, Run, Status
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote.purge import purge
+from mlworkbench.remote.root_purge import purge
 from mlworkbench.remote.shared.layout import Root
-from tests.unit.test_fold import SPEC
+from tests.unit.history.test_fold import SPEC
 
 ME, OTHER = "1" * 32, "2" * 32
 NOW, DAY = 1_800_000_000.0, 86400.0
 FAR = Compute("far", "remote", "far", "ada")
 
 
-def there(name: str, client: str | None = OTHER, **changes: Any) -> TargetRun:
+def target_run(name: str, client: str | None = OTHER, **changes: Any) -> TargetRun:
     given = TargetRun(name, client, "demo", "p", NOW - DAY, NOW - DAY, 5, True, True, False, False, ())
     return replace(given, **changes)
 
@@ -42,7 +42,7 @@ def history(tmp_path: Path):
     made.close()
 
 
-def planned(history: History, *runs: TargetRun, seen: float = NOW, **options: Any) -> Plan:
+def make_test_plan(history: History, *runs: TargetRun, seen: float = NOW, **options: Any) -> Plan:
     clients = (TargetClient(ME, "me", NOW), TargetClient(OTHER, "other", seen))
     homes = (TargetFolder("p", 1, NOW), TargetFolder("q", 1, NOW))
     survey = Survey(NOW, runs, clients, shared=(TargetFolder("demo-1", 1, NOW),), homes=homes)
@@ -52,36 +52,36 @@ def planned(history: History, *runs: TargetRun, seen: float = NOW, **options: An
 @pytest.mark.parametrize(
     ("run", "mine", "state"),
     [
-        (there("a"), False, NOT_FETCHED),
-        (there("a", fetched=(OTHER,)), False, FETCHED),
-        (there("a", fetched=(ME,)), False, NOT_FETCHED),  # this laptop does not speak for the other one
-        (there("a", client=None), False, NOT_FETCHED),  # no mark: somebody else's
-        (there("a", client=None, fetched=(OTHER,)), False, NOT_FETCHED),
-        (there("a", client=None, empty=True), False, FETCHED),
-        (there("a", client=ME), True, NOT_FETCHED),  # removed from the history here
-        (there("a", client=ME, fetched=(ME,)), True, FETCHED),
-        (there("a", client=ME, claimed=False), True, FETCHED),  # never began
-        (there("a", claimed=False), False, NOT_FETCHED),  # may be about to begin
-        (there("a", going=True, fetched=(OTHER,)), False, RUNNING),
+        (target_run("a"), False, NOT_FETCHED),
+        (target_run("a", fetched=(OTHER,)), False, FETCHED),
+        (target_run("a", fetched=(ME,)), False, NOT_FETCHED),  # only the laptop that owns the run counts
+        (target_run("a", client=None), False, NOT_FETCHED),  # without an owner, the run counts as another laptop's
+        (target_run("a", client=None, fetched=(OTHER,)), False, NOT_FETCHED),
+        (target_run("a", client=None, empty=True), False, FETCHED),
+        (target_run("a", client=ME), True, NOT_FETCHED),  # the run was removed from this laptop's history
+        (target_run("a", client=ME, fetched=(ME,)), True, FETCHED),
+        (target_run("a", client=ME, claimed=False), True, FETCHED),  # never started
+        (target_run("a", claimed=False), False, NOT_FETCHED),  # may be about to start
+        (target_run("a", is_supervised=True, fetched=(OTHER,)), False, RUNNING),
     ],
 )
 def test_whose_a_run_is_and_where_its_results_are(history, run, mine, state):
-    [judged] = planned(history, run).runs
+    [judged] = make_test_plan(history, run).runs
     assert (judged.mine, judged.state) == (mine, state)
 
 
 def test_age_counts_for_laptop_and_run(history):
     old, limit = NOW - 100 * DAY, {"others": 90 * DAY}
     for run, seen, state in (
-        (there("a", changed=old), old, EXPIRED),
-        (there("a"), old, NOT_FETCHED),
-        (there("a", changed=old), NOW, NOT_FETCHED),
-        (there("a", client="3" * 32, changed=old), NOW, EXPIRED),  # its laptop has left no trace
-        (there("a", client=None, changed=old), NOW, EXPIRED),
-        (there("a", client=ME, changed=old), old, NOT_FETCHED),
-        (there("a", changed=NOW + DAY), old, NOT_FETCHED),  # a clock that went back
+        (target_run("a", changed=old), old, EXPIRED),
+        (target_run("a"), old, NOT_FETCHED),
+        (target_run("a", changed=old), NOW, NOT_FETCHED),
+        (target_run("a", client="3" * 32, changed=old), NOW, EXPIRED),  # its laptop is not registered
+        (target_run("a", client=None, changed=old), NOW, EXPIRED),
+        (target_run("a", client=ME, changed=old), old, NOT_FETCHED),
+        (target_run("a", changed=NOW + DAY), old, NOT_FETCHED),  # the time is in the future: the clock was set back
     ):
-        assert planned(history, run, seen=seen, **limit).runs[0].state == state, (run, seen)
+        assert make_test_plan(history, run, seen=seen, **limit).runs[0].state == state, (run, seen)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_how_what_was_not_collected_is_copied(changes, words):
 
 
 def test_what_is_asked_for(history):
-    request = planned(history, there("a", fetched=(OTHER,))).request()
+    request = make_test_plan(history, target_run("a", fetched=(OTHER,))).request()
     assert request["runs"] == {"a": "ended"} and request["shared"] == [] and request["clients"] == [ME]
     old = NOW - 100 * DAY
-    request = planned(history, there("a", changed=old), seen=old, others=90 * DAY, shared=True).request()
+    request = make_test_plan(history, target_run("a", changed=old), seen=old, others=90 * DAY, shared=True).request()
     assert request["homes"] == ["p", "q"] and request["shared"] == ["demo-1"] and request["clients"] == [ME, OTHER]
 
 
@@ -116,29 +116,36 @@ def contained(history: History, number: int, project: str, compute: Compute = FA
 
 
 def test_container_homes_that_may_be_of_another_laptop_stay(history):
-    """Another laptop uses the machine, and its runs there were cleaned: nothing but the home is left of them."""
-    plan = planned(history)
+    """Another laptop uses the machine. Its runs may have been cleaned, so that only their container home is left."""
+    plan = make_test_plan(history)
     assert plan.request()["homes"] == []
-    assert {row["state"] for row in plan.rows() if row["kind"] == "container home"} == {HOME_STAYS}
+    assert {row["state"] for row in plan.rows() if row["kind"] == "container home"} == {HOME_KEPT}
     contained(history, 1, "p", origin="other")
     contained(history, 2, "p", compute=replace(FAR, type="local", address=None))
-    assert planned(history).request()["homes"] == [], "no run of this laptop made that home"
+    assert make_test_plan(history).request()["homes"] == [], "no run of this laptop made that home"
     contained(history, 3, "p")
-    assert planned(history).request()["homes"] == ["p"]
-    assert planned(history, there("a", fetched=(OTHER,))).request()["homes"] == [], "another laptop has runs of it"
-    assert planned(history, seen=NOW - 100 * DAY, others=90 * DAY).request()["homes"] == ["p", "q"], "nobody else"
+    assert make_test_plan(history).request()["homes"] == ["p"]
+    assert make_test_plan(history, target_run("a", fetched=(OTHER,))).request()["homes"] == [], (
+        "another laptop has runs of it"
+    )
+    assert make_test_plan(history, seen=NOW - 100 * DAY, others=90 * DAY).request()["homes"] == ["p", "q"], (
+        "nobody else"
+    )
 
 
 def test_a_run_of_this_history_is_judged_by_what_is_here(history):
     history.add(replace(SPEC, compute=FAR))
-    unmarked = there(SPEC.id, client=None)
-    assert planned(history, unmarked).runs[0].state == NOT_FETCHED and planned(history, unmarked).runs[0].mine
-    history.note(SPEC.id, lambda run: replace(run, status=Status.COMPLETED))
-    assert planned(history, unmarked).runs[0].state == FETCHED
+    unmarked = target_run(SPEC.id, client=None)
+    assert (
+        make_test_plan(history, unmarked).runs[0].state == NOT_FETCHED
+        and make_test_plan(history, unmarked).runs[0].mine
+    )
+    history.update(SPEC.id, lambda run: replace(run, status=Status.COMPLETED))
+    assert make_test_plan(history, unmarked).runs[0].state == FETCHED
     taken = replace(SPEC, id="demo-calm-owl-2222", key="k2", compute=FAR, client=OTHER, origin="other")
     history.add(taken)
-    history.note(taken.id, lambda run: replace(run, status=Status.COMPLETED))
-    [judged] = planned(history, there(taken.id)).runs
+    history.update(taken.id, lambda run: replace(run, status=Status.COMPLETED))
+    [judged] = make_test_plan(history, target_run(taken.id)).runs
     assert (judged.mine, judged.state) == (False, NOT_FETCHED), "a copy here does not make it ours"
 
 
@@ -150,15 +157,15 @@ def test_a_copied_data_folder_is_another_client(tmp_path):
     assert client_of(UserPaths(tmp_path)).id not in ("", first.id)
 
 
-class Telling:
-    """A machine that answers with one page after the other, and whose files all hold the same."""
+class PagedHost:
+    """A machine that returns one page per request. All its files have the same content."""
 
     identity = "eve@far:22"
 
     def __init__(self, *pages: dict[str, Any], data: bytes = b"") -> None:
         self._pages, self._data = list(pages), data
 
-    def ask(self, request: Any, body: bytes = b"", patience: float = 0.0) -> dict[str, Any]:
+    def ask(self, request: Any, body: bytes = b"", timeout: float = 0.0) -> dict[str, Any]:
         return {"ok": True, **(self._pages.pop(0) if len(self._pages) > 1 else self._pages[0])}
 
     def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
@@ -167,14 +174,14 @@ class Telling:
 
 def test_pages_of_runs():
     pages = {"now": NOW, "runs": [{"id": "a"}], "more": True}, {"runs": [{"id": "b"}, {"id": "c"}]}
-    assert [one.id for one in ask_survey(Telling(*pages), sizes=False).runs] == ["a", "b", "c"]
+    assert [one.id for one in fetch_survey(PagedHost(*pages), sizes=False).runs] == ["a", "b", "c"]
     for endless in ({"runs": [{"id": "a"}], "more": True}, {"runs": [], "more": True}, {"runs": [7]}, {"runs": 7}):
         with pytest.raises(MalformedReply):
-            ask_survey(Telling(endless), sizes=False)
+            fetch_survey(PagedHost(endless), sizes=False)
 
 
 def read(given: object, run_id: str = SPEC.id):
-    return read_spec(Telling({}, data=json.dumps(given).encode()), Here(FAR, "p", "/here"), run_id, "ada@old")
+    return read_spec(PagedHost({}, data=json.dumps(given).encode()), Destination(FAR, "p", "/here"), run_id, "ada@old")
 
 
 def test_a_spec_from_a_target_only_describes(tmp_path):

@@ -1,13 +1,13 @@
-"""Old spellings become today's, and nothing of the user's script changes."""
+"""Former commands and options are translated; arguments of the user's script are not changed."""
 
 from __future__ import annotations
 
 import click
 import pytest
 
-from mlworkbench.cli.renames import OLD_OPTIONS, VALUED, translate
+from mlworkbench.cli.command_tree import UnknownCommand, mlw
+from mlworkbench.cli.former_commands import FORMER_OPTIONS, OPTIONS_WITH_VALUE, translate_arguments
 from mlworkbench.cli.submit import submit
-from mlworkbench.cli.verbs import UnknownWord, mlw
 
 CASES = [
     ("execute start -c local train.py", "experiment submit -c local train.py"),
@@ -27,15 +27,15 @@ CASES = [
 
 
 @pytest.mark.parametrize(("old", "new"), CASES, ids=[old for old, _ in CASES])
-def test_old_words(old, new):
-    words, hint = translate(old.split())
-    assert words == new.split()
+def test_former_commands_are_translated(old, new):
+    arguments, hint = translate_arguments(old.split())
+    assert arguments == new.split()
     assert hint is not None and hint.startswith("hint: '") and "' is now '" in hint
-    assert translate(words) == (words, None), "today's words are left alone"
+    assert translate_arguments(arguments) == (arguments, None), "current arguments are not changed"
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         [],
         ["--help"],
@@ -50,29 +50,34 @@ def test_old_words(old, new):
         ["project", "create", "--name", "execute"],
     ],
 )
-def test_all_else_stays(words):
-    assert translate(list(words)) == (words, None)
+def test_other_arguments_are_not_changed(arguments):
+    assert translate_arguments(list(arguments)) == (arguments, None)
 
 
-def test_the_hint_holds_no_values():
-    _, hint = translate(["computecontext", "attach", "--password=hunter2", "--cluster"])
+def test_the_hint_contains_no_values():
+    _, hint = translate_arguments(["computecontext", "attach", "--password=hunter2", "--cluster"])
     assert hint is not None and "hunter2" not in hint
 
 
-def test_what_is_gone_is_explained():
-    assert translate(["hostacct", "create"]) == (["hostacct", "create"], None), "the command itself says it"
-    with pytest.raises(UnknownWord) as told:
+def test_removed_commands_are_explained():
+    assert translate_arguments(["hostacct", "create"]) == (["hostacct", "create"], None), "the command itself says it"
+    with pytest.raises(UnknownCommand) as caught:
         mlw.main(["hostacct", "create"], prog_name="mlw", standalone_mode=False)
-    assert "model management" in told.value.message and "mlw history download" in (told.value.hint or "")
+    assert "model management" in caught.value.message and "mlw history download" in (caught.value.hint or "")
 
 
-def test_the_hint_names_the_type_where_it_was():
-    assert translate("computetarget attach --type cluster -n a".split())[1] == (
+def test_the_hint_shows_the_new_position_of_the_type():
+    assert translate_arguments("computetarget attach --type cluster -n a".split())[1] == (
         "hint: 'computetarget attach --type' is now 'computetarget attach cluster'"
     )
-    assert translate("computetarget attach -n a".split())[1] is None, "the command knows what the file says"
+    assert translate_arguments("computetarget attach -n a".split())[1] is None, "the command knows what the file says"
 
 
-def test_submit_has_no_other_option_with_a_value():
-    takes = {name for one in submit.params if isinstance(one, click.Option) and not one.is_flag for name in one.opts}
-    assert takes | set(OLD_OPTIONS["submit",]) == VALUED
+def test_the_list_of_submit_options_with_a_value_is_complete():
+    names = {
+        name
+        for option in submit.params
+        if isinstance(option, click.Option) and not option.is_flag
+        for name in option.opts
+    }
+    assert names | set(FORMER_OPTIONS["submit",]) == OPTIONS_WITH_VALUE

@@ -12,7 +12,7 @@ FORMATS = ("csv", "json")
 
 
 @pytest.mark.parametrize(
-    ("word", "to", "kind", "path", "hint"),
+    ("value", "to", "kind", "path", "hint"),
     [
         (None, None, None, None, False),
         (None, "a.csv", None, "a.csv", False),
@@ -22,20 +22,20 @@ FORMATS = ("csv", "json")
         ("-", None, None, "-", True),
     ],
 )
-def test_what_o_and_to_mean(word, to, kind, path, hint, capsys):
-    assert split_output(word, to, FORMATS) == (kind, path)
-    said = capsys.readouterr().err
-    assert (f"use '--to {word}'" in said) == hint and bool(said) == hint
+def test_format_and_file_of_output_options(value, to, kind, path, hint, capsys):
+    assert split_output(value, to, FORMATS) == (kind, path)
+    stderr = capsys.readouterr().err
+    assert (f"use '--to {value}'" in stderr) == hint and bool(stderr) == hint
 
 
-def test_an_unknown_format_beside_a_file():
+def test_an_unknown_format_with_a_file():
     with pytest.raises(UsageError, match="unknown output format 'xml'") as caught:
         split_output("xml", "a.csv", FORMATS)
     assert caught.value.hint == "available: csv, json"
 
 
 @pytest.mark.parametrize(
-    ("words", "kind", "path"),
+    ("arguments", "kind", "path"),
     [
         (["-o", "json"], "json", None),
         (["--output", "csv", "--to", "x"], "csv", "x"),
@@ -43,12 +43,17 @@ def test_an_unknown_format_beside_a_file():
         (["-o", "x.csv"], None, "x.csv"),
     ],
 )
-def test_every_spelling_reaches_the_command(words, kind, path):
+def test_every_spelling_reaches_the_command(arguments, kind, path):
     @click.command()
     @output_options(FORMATS, format_help="Format", file_help="File")
     def export(kind, path):
         return kind, path
 
-    assert export.main(words, standalone_mode=False) == (kind, path)
-    shown = export.get_help(click.Context(export))
-    assert "--to FILE" in shown and "[csv|json]" in shown and "--file" not in shown and "--format" not in shown
+    assert export.main(arguments, standalone_mode=False) == (kind, path)
+    help_text = export.get_help(click.Context(export))
+    assert (
+        "--to FILE" in help_text
+        and "[csv|json]" in help_text
+        and "--file" not in help_text
+        and "--format" not in help_text
+    )

@@ -1,4 +1,4 @@
-"""What the views of the history compute: tags, groups, differences, values in few words."""
+"""Views of the history: tags, groups, differences, and formatted values."""
 
 from __future__ import annotations
 
@@ -11,77 +11,78 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlworkbench.cli.annotate import _tagged
-from mlworkbench.cli.formats import as_grid
-from mlworkbench.cli.page import page
-from mlworkbench.cli.show import _attachments
-from mlworkbench.cli.view import closing
+from mlworkbench.cli.annotate import _update_tags
+from mlworkbench.cli.output_formats import as_grid
+from mlworkbench.cli.run_page import format_run
+from mlworkbench.cli.run_tables import _attachments
+from mlworkbench.cli.run_view import print_summary
 from mlworkbench.errors import UnknownName
-from mlworkbench.history.family import children_of
-from mlworkbench.history.query import Query
+from mlworkbench.history.nested_runs import children_of
+from mlworkbench.history.run_query import Query
 from mlworkbench.history.store import History
-from mlworkbench.model import Compute, Entry, Noted, Run, Span, Status
+from mlworkbench.model import Annotations, Compute, Entry, Run, Span, Status
 from mlworkbench.remote.shared.layout import RunFolder
-from mlworkbench.report.differences import differences
-from mlworkbench.report.groups import groups, value_of
 from mlworkbench.report.ranking import Ranking, differing
-from mlworkbench.report.records import children_ids, record
-from mlworkbench.report.values import finite, shown
-from mlworkbench.sweep import suggests
-from tests.unit.test_history_store import paths, spec
+from mlworkbench.report.run_differences import differences
+from mlworkbench.report.run_groups import groups, value_of
+from mlworkbench.report.run_records import children_ids, record
+from mlworkbench.report.value_format import finite, format_value
+from tests.unit.history.test_store import paths, spec
 
 LINK = "outputs/ckpt -> ../ckpt: link to a folder"
 TAGS = st.lists(st.sampled_from("abcdef"), unique=True)
 
 
-def a_run(number=0, arguments=(), **facts):
+def make_run(number=0, arguments=(), **facts):
     return Run(spec(number, entry=Entry("script", "train.py", tuple(arguments))), **facts)
 
 
-def test_what_was_not_collected_is_no_output(tmp_path, capsys):
+def test_uncollected_files_are_not_listed_as_outputs(tmp_path, capsys):
     folder = RunFolder(str(tmp_path))
     kinds = {"a": "link to a folder", "b": "fifo", "c": "broken link", "big": "not hashed", "m.bin": "file"}
     entries = [{"path": name, "size": 1, "sha256": None, "kind": kind} for name, kind in kinds.items()]
     Path(folder.manifest).write_text(json.dumps({"outputs": entries}))
     assert _attachments(folder) == "driver_log,outputs/big,outputs/m.bin"
-    closing(a_run(status=Status.COMPLETED, outputs=2, output_bytes=2), folder)
+    print_summary(make_run(status=Status.COMPLETED, outputs=2, output_bytes=2), folder)
     assert f"Outputs:   big (1 B), m.bin (1 B); in {folder.outputs}\n" in capsys.readouterr().err
 
 
-FETCH = "on my_dsvm; download: mlw history download -r demo-00000"
+DOWNLOAD_HINT = "on my_dsvm; download: mlw history download -r demo-00000"
 
 
-@pytest.mark.parametrize("home", [True, False])
-def test_outputs_are_said_to_be_where_they_are(tmp_path, capsys, home):
+@pytest.mark.parametrize("fetched", [True, False])
+def test_the_location_of_outputs_is_shown(tmp_path, capsys, fetched):
     history = History(paths(tmp_path))
-    run = replace(a_run(status=Status.COMPLETED, outputs=1, output_bytes=1000, uncollected=1), left_out=(LINK,))
+    run = replace(make_run(status=Status.COMPLETED, outputs=1, output_bytes=1000, uncollected=1), left_out=(LINK,))
     run = replace(run, spec=replace(run.spec, compute=Compute("my_dsvm", "remote", address="10.0.0.7")))
     folder = history.paths.root.run(run.id)
     Path(folder.path).mkdir(parents=True)
-    if home:
-        Path(folder.home).write_text("{}")
-    place = f"in {folder.outputs}" if home else FETCH
-    lines = page(history, run, 80)
-    closing(run, folder)
+    if fetched:
+        Path(folder.fetch_marker).write_text("{}")
+    location = f"in {folder.outputs}" if fetched else DOWNLOAD_HINT
+    lines = format_run(history, run, 80)
+    print_summary(run, folder)
     history.close()
     text = "\n".join(lines)
-    assert f"1 file, 1.0 kB, {place}" in text
+    assert f"1 file, 1.0 kB, {location}" in text
     summary = capsys.readouterr().err
-    assert f"1 file; {place}" in summary
-    for told in (text, summary):
-        assert LINK in told and "files that were not collected are in ~/.mlw/runs/demo-00000/work on my_dsvm" in told
+    assert f"1 file; {location}" in summary
+    for output in (text, summary):
+        assert (
+            LINK in output and "files that were not collected are in ~/.mlw/runs/demo-00000/work on my_dsvm" in output
+        )
 
 
 # -- tags ----------------------------------------------------------------------------------------------
 
 
 @given(TAGS, TAGS, st.lists(st.tuples(TAGS, TAGS), max_size=4))
-def test_tags_are_what_was_added_less_what_was_taken(given_tags, told, changes):
-    run = replace(a_run(told_tags=dict.fromkeys(told, "")), spec=spec(0, tags=tuple(given_tags)))
-    expected = {*given_tags, *told}
-    for more, less in changes:
-        run = replace(run, noted=_tagged(run, run.noted, more, less))
-        expected = (expected - set(less)) | set(more)
+def test_tags_are_added_and_removed(given_tags, logged_tags, changes):
+    run = replace(make_run(told_tags=dict.fromkeys(logged_tags, "")), spec=spec(0, tags=tuple(given_tags)))
+    expected = {*given_tags, *logged_tags}
+    for added, removed in changes:
+        run = replace(run, noted=_update_tags(run, run.noted, added, removed))
+        expected = (expected - set(removed)) | set(added)
         assert set(run.tags) == expected
         assert len(run.tags) == len(expected), "none twice"
 
@@ -89,9 +90,9 @@ def test_tags_are_what_was_added_less_what_was_taken(given_tags, told, changes):
 # -- groups --------------------------------------------------------------------------------------------
 
 
-def test_what_runs_are_grouped_by():
-    run = a_run(0, ("--batch-size", "32", "--fast"), params={"lr": 0.1}, metrics={"loss": 1.0, "lr": 7})
-    run = replace(run, noted=Noted(tags=("team=vision", "best", "fold:3")))
+def test_values_to_group_by():
+    run = make_run(0, ("--batch-size", "32", "--fast"), params={"lr": 0.1}, metrics={"loss": 1.0, "lr": 7})
+    run = replace(run, noted=Annotations(tags=("team=vision", "best", "fold:3")))
     assert value_of(run, "batch_size") == value_of(run, "batch-size") == value_of(run, "params.batch-size") == "32"
     assert (value_of(run, "lr"), value_of(run, "metrics.lr"), value_of(run, "loss")) == (0.1, 7, 1.0)
     assert (value_of(run, "team"), value_of(run, "tags.team"), value_of(run, "tag.fold")) == ("vision", "vision", "3")
@@ -99,13 +100,13 @@ def test_what_runs_are_grouped_by():
     assert (value_of(run, "status"), value_of(run, "target")) == ("Submitting", "local")
 
 
-def test_groups_amount_to_their_metrics():
-    runs = [a_run(at, ("--lr", lr), metrics={"loss": loss}) for at, (lr, loss) in enumerate(
+def test_groups_aggregate_metrics():
+    runs = [make_run(number, ("--lr", lr), metrics={"loss": loss}) for number, (lr, loss) in enumerate(
         (("0.1", 1.0), ("1e-1", 3.0), ("adam", 2), ("2", math.nan), ("10", math.inf))
     )]  # fmt: skip
-    found = groups([*runs, a_run(9)], "lr")
-    assert [row["lr"] for row in found] == [0.1, 2, 10, "adam", None]
-    assert found[0]["metrics"]["loss"] == {
+    rows = groups([*runs, make_run(9)], "lr")
+    assert [row["lr"] for row in rows] == [0.1, 2, 10, "adam", None]
+    assert rows[0]["metrics"]["loss"] == {
         "runs": 2,
         "goal": "min",
         "best": 1.0,
@@ -115,9 +116,11 @@ def test_groups_amount_to_their_metrics():
         "least": 1.0,
         "greatest": 3.0,
     }
-    assert found[3]["metrics"]["loss"]["deviation"] is None
-    assert found[1]["metrics"] == found[2]["metrics"] == found[4]["metrics"] == {}
-    huge = groups([a_run(at, ("--lr", "1"), metrics={"x": 1.7e308 * (-1) ** at}) for at in range(3)], "lr")
+    assert rows[3]["metrics"]["loss"]["deviation"] is None
+    assert rows[1]["metrics"] == rows[2]["metrics"] == rows[4]["metrics"] == {}
+    huge = groups(
+        [make_run(number, ("--lr", "1"), metrics={"x": 1.7e308 * (-1) ** number}) for number in range(3)], "lr"
+    )
     json.dumps(huge, allow_nan=False)
     with pytest.raises(UnknownName, match="lr"):
         groups(runs, "lrr")
@@ -129,27 +132,29 @@ def test_groups_amount_to_their_metrics():
 
 def test_parameters_that_differ():
     runs = [
-        a_run(0, ("--lr", "0.1", "--fast")),
-        a_run(1, ("--lr", "0.2")),
-        a_run(2, ("--lr", "0.1"), params={"x": [1]}),
+        make_run(0, ("--lr", "0.1", "--fast")),
+        make_run(1, ("--lr", "0.2")),
+        make_run(2, ("--lr", "0.1"), params={"x": [1]}),
     ]
     assert differing(runs) == {"lr": ["0.1", "0.2", "0.1"], "fast": ["yes", None, None], "x": [None, None, [1]]}
-    assert differing([a_run(0, ("--lr", "0.1")), a_run(1, params={"lr": 0.1})]) == {}, "typed or logged, it is 0.1"
+    assert differing([make_run(0, ("--lr", "0.1")), make_run(1, params={"lr": 0.1})]) == {}, (
+        "typed and logged values are equal"
+    )
 
 
 def lock(**packages):
-    made = [{"name": name, "version": version, "url": "x", "sha256": "y"} for name, version in packages.items()]
+    pip = [{"name": name, "version": version, "url": "x", "sha256": "y"} for name, version in packages.items()]
     conda = [{"name": "python", "version": "3.12.1", "build": "h1"}]
     return {
         "kind": "managed",
         "python": {"source": "conda", "version": "3.12.1"},
         "conda": conda,
-        "pip": made,
+        "pip": pip,
         "digest": "d" * 64,
     }
 
 
-def test_environments_package_by_package(tmp_path):
+def test_environments_are_compared_by_package(tmp_path):
     runs = [
         Run(spec(0, lock=lock(numpy="1.26.4", pandas="2.2.0", typing_extensions="4"))),
         Run(spec(1, lock=lock(numpy="2.0.0", pandas="2.2.0", torch="2.4"))),
@@ -163,73 +168,70 @@ def test_environments_package_by_package(tmp_path):
     assert "environment.pip" not in facts["properties"] and "environment.python" not in facts["properties"]
     other = [runs[0], Run(spec(2, lock={"kind": "existing", "python": "/usr/bin/python3", "version": "3.11.2"}))]
     facts = differences(paths(tmp_path).root, other, lines=False)
-    assert facts["packages"] == {}, "what the user's own Python has is not known"
+    assert facts["packages"] == {}, "packages of the user's Python are unknown"
     assert facts["properties"]["environment.python"] == ["3.12.1", "/usr/bin/python3"]
     assert facts["packages_unknown"] == [other[1].id]
 
 
-def test_sweeps_differ_by_what_they_sweep(tmp_path):
+def test_sweeps_are_compared_by_axes(tmp_path):
     runs = [
         Run(spec(0, sweep={"axes": {"lr": "0.1,0.2"}, "way": "grid", "seed": None})),
         Run(spec(1, sweep={"axes": {"lr": "0.1..0.2"}, "way": "random", "seed": 7})),
     ]
-    found = differences(paths(tmp_path).root, runs, lines=False)["properties"]
-    assert found["sweep"] == ["lr=0.1,0.2", "lr=0.1..0.2"]
-    assert (found["sweep.way"], found["sweep.seed"]) == (["grid", "random"], [None, 7])
+    properties = differences(paths(tmp_path).root, runs, lines=False)["properties"]
+    assert properties["sweep"] == ["lr=0.1,0.2", "lr=0.1..0.2"]
+    assert (properties["sweep.way"], properties["sweep.seed"]) == (["grid", "random"], [None, 7])
 
 
 # -- children ------------------------------------------------------------------------------------------
 
 
-def test_children_of_a_page_in_the_order_of_the_summary(tmp_path):
+def test_children_on_a_page_are_ranked(tmp_path):
     history = History(paths(tmp_path))
-    names = [spec(at).id for at in (1, 2, 3)]
+    names = [spec(number).id for number in (1, 2, 3)]
     sweep, _ = history.add(spec(0, sweep={"children": names, "metric": "loss", "goal": "min", "axes": {"lr": "1,2,3"}}))
-    for at, loss in ((1, 0.3), (2, 0.1), (3, 0.2)):
-        history.add(spec(at, parent=sweep.id, varied={"lr": str(at)}))
-        history.note(
-            names[at - 1], lambda run, loss=loss: replace(run, metrics={"loss": loss}, status=Status.COMPLETED)
+    for number, loss in ((1, 0.3), (2, 0.1), (3, 0.2)):
+        history.add(spec(number, parent=sweep.id, varied={"lr": str(number)}))
+        history.update(
+            names[number - 1], lambda run, loss=loss: replace(run, metrics={"loss": loss}, status=Status.COMPLETED)
         )
-    lines = page(history, history.get(sweep.id), 80)
+    lines = format_run(history, history.get(sweep.id), 80)
     history.close()
-    places = [next(at for at, line in enumerate(lines) if names[nth - 1] in line) for nth in (2, 3, 1)]
-    assert places == sorted(places) and lines[places[0]].endswith("best"), lines
+    positions = [next(number for number, line in enumerate(lines) if names[nth - 1] in line) for nth in (2, 3, 1)]
+    assert positions == sorted(positions) and lines[positions[0]].endswith("best"), lines
 
 
 def test_children_of_a_record():
-    run = a_run(children={"a" * 32: {"name": "x"}, "b" * 32: {"parent": "a" * 32}, "c" * 32: {"parent": "gone"}})
+    run = make_run(children={"a" * 32: {"name": "x"}, "b" * 32: {"parent": "a" * 32}, "c" * 32: {"parent": "gone"}})
     assert children_ids(run) == [f"{run.id}.aaaaaaaa", f"{run.id}.cccccccc"], "not those of its children"
     assert children_ids(children_of(run)[0]) is None
     assert children_ids(Run(spec(1, sweep={"children": ["x", "y"]}))) == ["x", "y"]
 
 
-def test_a_run_that_is_one_of_several_counts_once(tmp_path):
+def test_a_nested_run_that_equals_its_parent_counts_once(tmp_path):
     history = History(paths(tmp_path))
     stored, _ = history.add(spec(0))
-    told = {"a" * 32: {"same": True}, "b" * 32: {"metrics": {"accuracy": 0.7}}}
-    history.note(stored.id, lambda run: replace(run, children=told, metrics={"accuracy": 0.9}, status=Status.COMPLETED))
-    every = history.search(Query())
-    assert not [run.id for run in every if run.id.endswith("aaaaaaaa")] and len(every) == 2
+    children = {"a" * 32: {"same": True}, "b" * 32: {"metrics": {"accuracy": 0.7}}}
+    history.update(
+        stored.id, lambda run: replace(run, children=children, metrics={"accuracy": 0.9}, status=Status.COMPLETED)
+    )
+    runs = history.search(Query())
+    assert not [run.id for run in runs if run.id.endswith("aaaaaaaa")] and len(runs) == 2
     best = Ranking("accuracy", "max", "last").find(history, Query(), 2)
     assert [run.metrics["accuracy"] for run in best] == [0.9, 0.7]
     history.close()
 
 
 def test_best_of_a_series():
-    run = a_run(metrics={"loss": 2.0}, spans={"loss": Span(3, 0.5, 4.0, 1.0, None)})
+    run = make_run(metrics={"loss": 2.0}, spans={"loss": Span(3, 0.5, 4.0, 1.0, None)})
     assert Ranking("loss", "min", "last").value(run) == 2.0
     assert Ranking("loss", "min", "best").value(run) == 0.5
     assert Ranking("loss", "max", "best").value(run) == 4.0
-    assert Ranking("loss", "max", "best").row(run)["loss"] == 4.0, "under its own name, too"
-    assert Ranking("status", "max", "last").row(run)["status"] == "Submitting", "ours are ours"
+    assert Ranking("loss", "max", "best").row(run)["loss"] == 4.0, "also under the metric's name"
+    assert Ranking("status", "max", "last").row(run)["status"] == "Submitting", "record keys are not replaced"
 
 
-@pytest.mark.parametrize(("name", "told"), [("accuracy", True), ("val_loss", True), ("width", False)])
-def test_whether_a_name_says_which_way_is_better(name, told):
-    assert suggests(name) is told
-
-
-def test_titles_that_differ_by_case_only_stay_as_they_are():
+def test_titles_that_differ_only_by_case_are_not_changed():
     grid = as_grid([{"loss": 1, "Loss": 2, "lr": 3}], None)
     assert grid.titles == ["loss", "Loss", "Lr"]
 
@@ -254,20 +256,20 @@ def test_values_for_programs_are_json(value):
 @given(VALUES | st.fixed_dictionaries({"long": VALUES, "size": VALUES}))
 @example("\x1b[31m\r\n")
 @example(["\x9b", "\u2028"])
-def test_values_for_people_are_one_harmless_line(value):
-    text = shown(value, 30)
+def test_displayed_values_are_one_safe_line(value):
+    text = format_value(value, 30)
     assert len(text.splitlines()) <= 1 and not set("\x1b\x9b") & set(text) and len(text) <= 330
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=3), st.dictionaries(NAMES, VALUES, max_size=3), st.text(max_size=20))
 @example({"\x1b[2J": 1.0}, {"\x9b": "\x1b\n"}, "\x1b[31m\n\x9b")
-def test_a_page_of_anything_is_harmless(tmp_path_factory, metrics, params, text):
+def test_a_page_escapes_control_characters(tmp_path_factory, metrics, params, text):
     history = History(paths(tmp_path_factory.mktemp("store")))
-    run = a_run(metrics=metrics, params=params, told_tags={text: text}, cause=text, status=Status.FAILED)
+    run = make_run(metrics=metrics, params=params, told_tags={text: text}, cause=text, status=Status.FAILED)
     run = replace(
-        run, noted=Noted(text, text), files={text: {"as": text}}, gpu={"line": text, "diagnosis": {"cause": text}}
+        run, noted=Annotations(text, text), files={text: {"as": text}}, gpu={"line": text, "diagnosis": {"cause": text}}
     )
-    lines = page(history, run, 80)
+    lines = format_run(history, run, 80)
     history.close()
     assert lines[0].startswith(run.id)
     assert all(line.isprintable() or not set(line) & {"\x1b", "\n", "\r", "\x9b"} for line in lines)

@@ -1,4 +1,4 @@
-"""What the readers make of .compute, .runconfig and the dependency files, and what they say of mistakes."""
+"""Read .compute, .runconfig, and dependency files, and report their problems."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mlworkbench import registry
 from mlworkbench.config import keys
-from mlworkbench.config.files import (
-    problems,
+from mlworkbench.config.config_files import (
+    check_file,
     read_compute,
     read_dependencies,
     read_runconfig,
@@ -67,7 +67,7 @@ username: ninghai
         user_managed_environment=False,
         python_location="/opt/py thon/bin/python",
     )
-    assert problems(tmp_path / "gpu.compute") == []
+    assert check_file(tmp_path / "gpu.compute") == []
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ FetchOutputs: 500 MB
         data_source_substitutions={"a.dsource": "b.dsource"},
         fetch_outputs="500 MB",
     )
-    assert problems(tmp_path / "gpu.runconfig") == []
+    assert check_file(tmp_path / "gpu.runconfig") == []
 
 
 def test_runconfig_defaults(tmp_path: Path) -> None:
@@ -198,11 +198,11 @@ version: 2
         repositories=("https://mmlspark.azureedge.net/maven",),
         packages=("com.microsoft.ml.spark:mmlspark_2.11:0.9.9", "com.microsoft:dprep_2.11:0.18.0"),
     )
-    assert problems(path) == []
+    assert check_file(path) == []
     assert read_spark_dependencies(write(tmp_path, "s.yml", "configuration: {}\npackages:")) == SparkDependencies()
 
 
-# -- mistakes --------------------------------------------------------------------------------------
+# -- problems --------------------------------------------------------------------------------------
 
 COMPUTE_ERRORS = [
     ("sharedVolumne: true\ntype: docker", ":1: unknown key 'sharedVolumne'", "did you mean 'sharedVolumes'?"),
@@ -282,7 +282,7 @@ SPARK_ERRORS = [
     + [(read_dependencies, "c.yml", *row) for row in DEPENDENCIES_ERRORS]
     + [(read_spark_dependencies, "s.yml", *row) for row in SPARK_ERRORS],
 )
-def test_mistakes(tmp_path, monkeypatch, reader, name, text, message, hint) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_values(tmp_path, monkeypatch, reader, name, text, message, hint) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as caught:
         reader(write(tmp_path, name, text))
@@ -307,26 +307,24 @@ WARNINGS = [
 
 
 @pytest.mark.parametrize(("name", "text", "line", "message"), WARNINGS)
-def test_oddities_are_said_and_do_not_stop_a_run(
-    tmp_path: Path, name: str, text: str, line: int | None, message: str
-) -> None:
+def test_warnings_do_not_prevent_a_run(tmp_path: Path, name: str, text: str, line: int | None, message: str) -> None:
     path = write(tmp_path, name, text)
     reader = {".compute": read_compute, ".runconfig": read_runconfig}.get(path.suffix, read_dependencies)
     reader(path)
-    (problem,) = problems(path)
+    (problem,) = check_file(path)
     assert (problem.severity, problem.line) == ("warning", line)
     assert problem.message.startswith(message)
 
 
 @pytest.mark.parametrize("kind", keys.TYPES)
-def test_the_shared_folder_is_for_every_type(tmp_path: Path, kind: str) -> None:
-    """``targets.ground`` asks for it whatever the type is."""
+def test_shared_folder_is_allowed_for_every_type(tmp_path: Path, kind: str) -> None:
+    """``targets.target_facts`` reads nativeSharedDirectory for every type."""
     path = write(tmp_path, "a.compute", f"type: {kind}\naddress: h\nnativeSharedDirectory: /data\n")
-    assert [one.message for one in problems(path) if "nativeSharedDirectory" in one.message] == []
+    assert [problem.message for problem in check_file(path) if "nativeSharedDirectory" in problem.message] == []
     assert read_compute(path).native_shared_directory == "/data"
 
 
-def test_a_plugin_that_is_installed_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_plugins_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = "from mlworkbench.targets.types import ComputeType\n{} = ComputeType('{}', 'Anything', None)\n"
     (tmp_path / "moon.py").write_text(row.format("SLURM", "slurm") + row.format("LOKAL", "lokal"))
     info = tmp_path / "moon-1.0.dist-info"
@@ -336,53 +334,53 @@ def test_a_plugin_that_is_installed_is_not_asked_for(tmp_path: Path, monkeypatch
     )
     (info / "entry_points.txt").write_text(points)
     files = [("a.compute", "type: slurm"), ("b.compute", "type: lokal"), ("a.runconfig", "Framework: Julia")]
-    places = [write(tmp_path, name, text) for name, text in files]
-    before = [[one.severity for one in problems(place)] for place in places]
+    paths = [write(tmp_path, name, text) for name, text in files]
+    before = [[problem.severity for problem in check_file(path)] for path in paths]
     monkeypatch.syspath_prepend(str(tmp_path))
     registry._all.cache_clear()
     try:
-        after = [problems(place) for place in places]
-        assert read_compute(places[0]).type == "slurm" and read_runconfig(places[2]).framework == "Julia"
-        assert read_compute(places[1]).type == "lokal", "though it looks like a slip of the pen"
+        after = [check_file(path) for path in paths]
+        assert read_compute(paths[0]).type == "slurm" and read_runconfig(paths[2]).framework == "Julia"
+        assert read_compute(paths[1]).type == "lokal", "though it looks like a slip of the pen"
     finally:
         registry._all.cache_clear()
         sys.modules.pop("moon", None)
     assert (before, after) == ([["warning"], ["error"], ["warning"]], [[], [], []])
 
 
-def test_a_network_of_the_engine_is_no_plugin(tmp_path: Path) -> None:
+def test_custom_network_needs_no_plugin(tmp_path: Path) -> None:
     path = write(tmp_path, "a.compute", "type: docker\nnetwork: my_lab\n")
-    assert problems(path) == [] and read_compute(path).network == "my_lab"
+    assert check_file(path) == [] and read_compute(path).network == "my_lab"
 
 
-def test_misplaced_key_says_where_it_belongs(tmp_path: Path) -> None:
-    (problem,) = problems(write(tmp_path, "a.runconfig", "Framework: Python\nnvidiaDocker: true"))
+def test_hint_for_key_in_wrong_file(tmp_path: Path) -> None:
+    (problem,) = check_file(write(tmp_path, "a.runconfig", "Framework: Python\nnvidiaDocker: true"))
     assert problem.hint == "nvidiaDocker belongs in a .compute file"
 
 
 def test_all_problems_of_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = write(tmp_path, "a.compute", "type: docker\nsharedVolumne: 1\nnvidiaDocker: perhaps\nfoo: 1\n")
-    assert [f"{problem} ({problem.severity})" for problem in problems(path)] == [
+    assert [f"{problem} ({problem.severity})" for problem in check_file(path)] == [
         "a.compute:2: unknown key 'sharedVolumne' (error)",
         "a.compute:3: nvidiaDocker must be true or false, not 'perhaps' (error)",
         "a.compute:4: unknown key 'foo' has no effect (warning)",
     ]
     path.write_text("- a")
-    (problem,) = problems(path)
+    (problem,) = check_file(path)
     assert str(problem) == "a.compute:1: the file must be a mapping of keys to values, not a list"
 
 
-def test_secret_goes_no_further(tmp_path: Path) -> None:
+def test_secret_is_dropped(tmp_path: Path) -> None:
     text = "type: remote\naddress: h\npassword: hunter2\n"
     assert compute(tmp_path, text).password is None
-    (problem,) = problems(tmp_path / "gpu.compute")
+    (problem,) = check_file(tmp_path / "gpu.compute")
     assert (problem.line, problem.severity) == (3, "warning")
     assert problem.message.startswith("password is a secret in a file")
     assert "hunter2" not in repr(problem)
 
 
-# -- the table itself ------------------------------------------------------------------------------
+# -- key tables ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -391,7 +389,7 @@ def test_secret_goes_no_further(tmp_path: Path) -> None:
 )
 def test_table_and_model_agree(table: tuple[keys.Key, ...], value: type) -> None:
     fields = {key.field for key in table if key.field}
-    # Only the form of April 2018 sets the second and third; the last one holds the keys of a plugin's type.
+    # `settings` holds the keys of a plugin's type. Only April 2018 files set `overrides` and `spark_dependencies`.
     besides = {"name", "overrides", "spark_dependencies", "settings"}
     assert fields == set(value.__dataclass_fields__) - besides  # type: ignore[attr-defined]
     for key in table:
@@ -405,7 +403,7 @@ def test_table_and_model_agree(table: tuple[keys.Key, ...], value: type) -> None
 
 
 READERS = (read_compute, read_runconfig, read_dependencies, read_spark_dependencies)
-WORDS = st.sampled_from(
+KEY_NAMES = st.sampled_from(
     [key.name for table in (keys.COMPUTE, keys.RUNCONFIG, keys.DEPENDENCIES, keys.SPARK_DEPENDENCIES) for key in table]
 )
 VALUES = st.sampled_from(
@@ -431,7 +429,7 @@ VALUES = st.sampled_from(
         "&a b",
     ]
 )
-LINES = st.lists(st.tuples(WORDS, VALUES).map(lambda pair: f"{pair[0]}: {pair[1]}"), max_size=6).map("\n".join)
+LINES = st.lists(st.tuples(KEY_NAMES, VALUES).map(lambda pair: f"{pair[0]}: {pair[1]}"), max_size=6).map("\n".join)
 
 
 @QUICK
@@ -453,13 +451,13 @@ def test_a_file_without_errors_can_be_read(tmp_path: Path, data: bytes, suffix: 
     path = tmp_path / f"x{suffix}"
     path.write_bytes(data)
     reader = {".compute": read_compute, ".runconfig": read_runconfig}.get(suffix, read_dependencies)
-    found = [problem for problem in problems(path) if problem.severity == "error"]
-    complaint = None
+    errors = [problem for problem in check_file(path) if problem.severity == "error"]
+    raised = None
     try:
         reader(path)
     except ConfigError as error:
-        complaint = error.message
-    if complaint is None:
-        assert found == []
+        raised = error.message
+    if raised is None:
+        assert errors == []
     else:
-        assert complaint in {str(problem) for problem in found}
+        assert raised in {str(problem) for problem in errors}

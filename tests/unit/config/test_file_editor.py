@@ -1,4 +1,4 @@
-"""A rewrite changes what was asked and not one byte more."""
+"""An edit changes the requested keys and no other byte."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlworkbench.config.files import read_runconfig
-from mlworkbench.config.rewrite import replace_file, rewritten
-from mlworkbench.config.yamlfile import read_bytes, show_path
+from mlworkbench.config.config_files import read_runconfig
+from mlworkbench.config.file_editor import apply_changes, replace_file
+from mlworkbench.config.yaml_tree import display_path, read_bytes
 from mlworkbench.errors import ConfigError
 
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -38,11 +38,11 @@ TrackedRun: yes
 
 
 def rewrite(path: Path, changes: dict[str, object]) -> None:
-    shown = show_path(path)
-    replace_file(path, rewritten(read_bytes(path, shown), shown, changes), shown, path.parent)
+    filename = display_path(path)
+    replace_file(path, apply_changes(read_bytes(path, filename), filename, changes), filename, path.parent)
 
 
-def changed(folder: Path, text: str, **changes: object) -> str:
+def apply_and_read(folder: Path, text: str, **changes: object) -> str:
     path = folder / "x.runconfig"
     path.write_bytes(text.encode())
     rewrite(path, changes)
@@ -79,12 +79,12 @@ CASES = {
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize(("changes", "old", "new"), CASES.values(), ids=CASES.keys())
-def test_only_that_changes(
+def test_changes_only_the_value(
     tmp_path: Path, changes: dict[str, object], old: str, new: str, mark: str, newline: str
 ) -> None:
     before = mark + FILE.replace("\n", newline)
     expected = before.replace(old.replace("\n", newline), new.replace("\n", newline), 1) if old else before
-    assert changed(tmp_path, before, **changes) == expected
+    assert apply_and_read(tmp_path, before, **changes) == expected
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_only_that_changes(
     ],
 )
 def test_forms(tmp_path: Path, before: str, changes: dict[str, object], after: str) -> None:
-    assert changed(tmp_path, before, **changes) == after
+    assert apply_and_read(tmp_path, before, **changes) == after
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_forms(tmp_path: Path, before: str, changes: dict[str, object], after: s
         ("a: 1\na: 2\n", {"a": 3}, "x.runconfig:2: duplicate key 'a'"),
     ],
 )
-def test_refused_and_left_alone(
+def test_rejected_change_keeps_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, changes: dict[str, object], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -146,24 +146,24 @@ NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 
 @QUICK
 @given(items=st.lists(TEXT, max_size=5))
-def test_arguments_come_back(tmp_path: Path, items: list[str]) -> None:
-    after = changed(tmp_path, FILE, ArgumentVector=items)
+def test_arguments_round_trip(tmp_path: Path, items: list[str]) -> None:
+    after = apply_and_read(tmp_path, FILE, ArgumentVector=items)
     assert read_runconfig(tmp_path / "x.runconfig").argument_vector == tuple(items)
-    assert yaml.safe_load(after)["ArgumentVector"] == items  # as any other program reads it
+    assert yaml.safe_load(after)["ArgumentVector"] == items  # other YAML parsers read the same value
     for line in FILE.splitlines():
         assert line in after or line.startswith("  - ") or line.startswith('"Arg')
-    assert after.count("#") >= FILE.count("#") - 1  # the comment on an item went with the item
+    assert after.count("#") >= FILE.count("#") - 1  # the comment of an item is removed with the item
 
 
 @QUICK
 @given(variables=st.dictionaries(NAMES, TEXT, max_size=5))
-def test_variables_come_back(tmp_path: Path, variables: dict[str, str]) -> None:
-    after = changed(tmp_path, FILE, EnvironmentVariables=variables)
+def test_variables_round_trip(tmp_path: Path, variables: dict[str, str]) -> None:
+    after = apply_and_read(tmp_path, FILE, EnvironmentVariables=variables)
     assert read_runconfig(tmp_path / "x.runconfig").environment_variables == variables
     assert (yaml.safe_load(after)["EnvironmentVariables"] or {}) == variables
-    kept = FILE.splitlines()
-    kept.remove("EnvironmentVariables:")
-    assert [line for line in after.splitlines() if not line.startswith("EnvironmentVariables:")] == kept
+    expected = FILE.splitlines()
+    expected.remove("EnvironmentVariables:")
+    assert [line for line in after.splitlines() if not line.startswith("EnvironmentVariables:")] == expected
 
 
 COMMENT = st.sampled_from(["", "  # why", " # é: [x"])
@@ -186,7 +186,7 @@ def test_all_other_entries_keep_every_byte(
     tmp_path: Path, entries: list[tuple[str, str]], which: int, value: object
 ) -> None:
     chunks = [f"{comment}key{index}:{text}\n" for index, (comment, text) in enumerate(entries)]
-    after = changed(tmp_path, "".join(chunks), **{f"key{which}": value})
+    after = apply_and_read(tmp_path, "".join(chunks), **{f"key{which}": value})
     for index, chunk in enumerate(chunks):
         if index != which:
             assert chunk in after

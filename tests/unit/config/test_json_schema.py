@@ -1,4 +1,4 @@
-"""The JSON Schemas and the reference page: they say what the readers do, and are the ones that were committed."""
+"""The JSON Schemas and the reference page agree with the readers, and the committed files are current."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from mlworkbench.config import keys
-from mlworkbench.config.files import create_runconfig, problems, read_runconfig
-from mlworkbench.config.schema import KINDS, schema, schema_text, write_schemas
+from mlworkbench.config.config_files import check_file, create_runconfig, read_runconfig
+from mlworkbench.config.json_schema import KINDS, build_schema, schema_text, write_schemas
 from mlworkbench.errors import UsageError
 from mlworkbench.model import Compute
 
-from .test_config_dialects import APRIL, JSON, PASCAL, Row
+from .test_legacy_formats import APRIL, JSON, PASCAL, Row
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "src" / "mlworkbench" / "samples"
 FILES = sorted(path for path in SAMPLES.glob("*/aml_config/*") if path.is_file())
 
@@ -30,37 +30,37 @@ def kind_of(path: Path) -> str:
     return path.suffix[1:] if path.suffix in (".compute", ".runconfig") else path.stem.removesuffix("_gpu")
 
 
-def complaints(kind: str, text: str) -> list[str]:
-    found = Draft202012Validator(schema(kind)).iter_errors(yaml.safe_load(text))
-    return [error.message for error in found]
+def schema_errors(kind: str, text: str) -> list[str]:
+    errors = Draft202012Validator(build_schema(kind)).iter_errors(yaml.safe_load(text))
+    return [error.message for error in errors]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_schemas_are_schemas(kind: str) -> None:
-    Draft202012Validator.check_schema(schema(kind))
-    assert json.loads(schema_text(kind)) == schema(kind)
+    Draft202012Validator.check_schema(build_schema(kind))
+    assert json.loads(schema_text(kind)) == build_schema(kind)
 
 
-def test_all_samples_are_looked_at() -> None:
+def test_samples_exist() -> None:
     assert {kind_of(path) for path in FILES} >= set(KINDS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parts[-3]}-{path.name}")
-def test_samples_fit_and_refer_to_their_schema(path: Path, tmp_path: Path) -> None:
+def test_samples_match_and_refer_to_their_schema(path: Path, tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert complaints(kind_of(path), text) == []
+    assert schema_errors(kind_of(path), text) == []
     write_schemas(tmp_path)
     first = text.splitlines()[0]
     assert first == f"# yaml-language-server: $schema=.schemas/{kind_of(path)}.schema.json"
-    assert json.loads((tmp_path / first.split("=")[1]).read_text()) == schema(kind_of(path))
+    assert json.loads((tmp_path / first.split("=")[1]).read_text()) == build_schema(kind_of(path))
 
 
 @pytest.mark.parametrize("row", [*PASCAL, *JSON, *APRIL], ids=lambda row: row[0][:40])
-def test_every_form_fits(row: Row) -> None:
+def test_valid_files_match(row: Row) -> None:
     kind = "compute" if isinstance(row[1], Compute) else "runconfig"
-    found = complaints(kind, row[0].removeprefix("\ufeff"))
-    # The one thing that the readers let pass with a warning: a password in the file.
-    assert [one for one in found if "AzureMlSecret" not in one] == []
+    errors = schema_errors(kind, row[0].removeprefix("\ufeff"))
+    # The only exception is a password in the file, which the readers accept with a warning.
+    assert [error for error in errors if "AzureMlSecret" not in error] == []
 
 
 WRONG = [
@@ -96,55 +96,55 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("kind", "text"), WRONG)
-def test_what_the_readers_refuse_does_not_fit(kind: str, text: str, tmp_path: Path) -> None:
+def test_invalid_files_do_not_match(kind: str, text: str, tmp_path: Path) -> None:
     suffix = f".{kind}" if kind in ("compute", "runconfig") else ".yml"
     path = tmp_path / (kind + suffix)
     path.write_text(text)
-    assert problems(path)
-    assert complaints(kind, text)
+    assert check_file(path)
+    assert schema_errors(kind, text)
 
 
-def values(node: dict[str, Any], path: str = "") -> dict[str, dict[str, Any]]:
-    found = {}
+def collect_values(node: dict[str, Any], path: str = "") -> dict[str, dict[str, Any]]:
+    collected = {}
     for name, value in node.get("properties", {}).items():
-        found[path + name] = value
-        found |= values(value, f"{path}{name}.")
-    return found
+        collected[path + name] = value
+        collected |= collect_values(value, f"{path}{name}.")
+    return collected
 
 
 def test_every_key_is_in_its_schema_with_its_description() -> None:
     tables = zip(KINDS, (keys.COMPUTE, keys.RUNCONFIG, keys.DEPENDENCIES, keys.SPARK_DEPENDENCIES), strict=True)
     for kind, table in tables:
-        known = values(schema(kind))
+        schema_values = collect_values(build_schema(kind))
         for key in table:
-            assert known[key.name]["description"].startswith(key.doc), key.name
-            assert set(key.was) <= set(known)
-    run = values(schema("runconfig"))
+            assert schema_values[key.name]["description"].startswith(key.doc), key.name
+            assert set(key.former_names) <= set(schema_values)
+    run = collect_values(build_schema("runconfig"))
     for key in (*keys.COMPUTE, *keys.RUNCONFIG, *keys.SPARK_DEPENDENCIES):
-        assert set(key.modern) <= set(run), key.name
-    assert {key.name for key in keys.APRIL} <= set(run)
+        assert set(key.nested_paths) <= set(run), key.name
+    assert {key.name for key in keys.NESTED_KEYS} <= set(run)
 
 
-# -- what is committed -------------------------------------------------------------------------------
+# -- committed files ---------------------------------------------------------------------------------
 
 
-def test_schemas_and_reference_page_fit_the_table() -> None:
+def test_schemas_and_reference_page_are_current() -> None:
     script = ROOT / "scripts" / "generate-reference"
-    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    result = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
+    assert (result.stdout, result.stderr, result.returncode) == ("", "", 0)
 
 
 def test_the_page_documents_each_key_once() -> None:
     page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     rows = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
-    tables = (keys.COMPUTE, keys.RUNCONFIG, keys.DEPENDENCIES, keys.SPARK_DEPENDENCIES, keys.APRIL)
-    names = [name for table in tables for key in table for name in (key.name, *key.was)]
+    tables = (keys.COMPUTE, keys.RUNCONFIG, keys.DEPENDENCIES, keys.SPARK_DEPENDENCIES, keys.NESTED_KEYS)
+    names = [name for table in tables for key in table for name in (key.name, *key.former_names)]
     assert sorted(rows) == sorted([*names, *keys.TYPES])
     for table in tables:
         assert [key.name for key in table if page.count(key.doc) != 1] == []
 
 
-def test_the_page_leads_somewhere() -> None:
+def test_links_of_the_page_work() -> None:
     page = ROOT / "docs" / "reference" / "configuration.md"
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
@@ -153,22 +153,22 @@ def test_the_page_leads_somewhere() -> None:
 # -- a new run configuration -------------------------------------------------------------------------
 
 
-def test_new_file_explains_every_key_and_says_the_defaults(tmp_path: Path) -> None:
+def test_new_file_documents_keys_and_defaults(tmp_path: Path) -> None:
     path = create_runconfig(tmp_path, "gpu", {"Target": "docker", "Framework": "Python"})
-    assert problems(path) == []
+    assert check_file(path) == []
     text = path.read_text()
-    assert complaints("runconfig", text) == []
-    found = read_runconfig(path)
-    assert (found.name, found.target, found.framework) == ("gpu", "docker", "Python")
+    assert schema_errors("runconfig", text) == []
+    runconfig = read_runconfig(path)
+    assert (runconfig.name, runconfig.target, runconfig.framework) == ("gpu", "docker", "Python")
     lines = text.splitlines()
     for key in keys.RUNCONFIG:
         if key.field:
-            (at,) = [index for index, line in enumerate(lines) if re.match(rf"#?{key.name}:", line)]
-            assert lines[at - 1] == f"# {key.doc}."
-            assert key.default in (None, ()) or key.name == "Framework" or getattr(found, key.field) == key.default
-    # Whoever takes the signs away gets what the example says.
+            (line_index,) = [index for index, line in enumerate(lines) if re.match(rf"#?{key.name}:", line)]
+            assert lines[line_index - 1] == f"# {key.doc}."
+            assert key.default in (None, ()) or key.name == "Framework" or getattr(runconfig, key.field) == key.default
+    # Removing the comment signs enables the example.
     path.write_text(re.sub(r"(?m)^#(?! )|^#(?=  +[-\w])", "", text))
-    assert problems(path) == []
+    assert check_file(path) == []
     assert read_runconfig(path).argument_vector == ("train.py",)
     write_schemas(tmp_path)
     create_runconfig(tmp_path, "more", {"Target": "docker", "Framework": "Python"})
@@ -179,26 +179,26 @@ def test_new_file_explains_every_key_and_says_the_defaults(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "name", ["null", "Yes", "on", "0.10", "1e5", "a b", "x: y", "#x", "é", "'", "&a", "a,b", "[x]"]
 )
-def test_any_target_name_stays_itself(tmp_path: Path, name: str) -> None:
+def test_target_name_round_trips(tmp_path: Path, name: str) -> None:
     path = create_runconfig(tmp_path, "gpu", {"Target": name.replace(":", ""), "Framework": "Python"})
     assert read_runconfig(path).target == name.replace(":", "")
     assert yaml.safe_load(path.read_text())["Target"] == name.replace(":", "")
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "-x", ".x", "a\nb"])
-def test_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
+def test_invalid_names(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="invalid name for a run configuration"):
         create_runconfig(tmp_path, name, {"Target": "local"})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_there_stays(tmp_path: Path) -> None:
-    for there in ("gpu.runconfig", "old.amb"):
-        (tmp_path / there).write_text("mine")
-        with pytest.raises(UsageError, match=f"{there} already exists") as caught:
-            create_runconfig(tmp_path, there.split(".")[0], {"Target": "local"})
+def test_existing_file_is_kept(tmp_path: Path) -> None:
+    for name in ("gpu.runconfig", "old.amb"):
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(UsageError, match=f"{name} already exists") as caught:
+            create_runconfig(tmp_path, name.split(".")[0], {"Target": "local"})
         assert "--force" in str(caught.value.hint)
-        assert (tmp_path / there).read_text() == "mine"
+        assert (tmp_path / name).read_text() == "mine"
     create_runconfig(tmp_path, "gpu", {"Target": "local"}, force=True)
     assert read_runconfig(tmp_path / "gpu.runconfig").target == "local"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpu.runconfig", "old.amb"]

@@ -1,4 +1,4 @@
-"""Files in every form that the original had: what they are read as, and what is said of them."""
+"""Files in every format of the original: their values, and the reported problems."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mlworkbench.config import keys
-from mlworkbench.config.dialects import override
-from mlworkbench.config.files import problems, read_compute, read_runconfig
+from mlworkbench.config.config_files import check_file, read_compute, read_runconfig
+from mlworkbench.config.legacy_formats import apply_overrides
 from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute, RunConfig, SparkDependencies
 from mlworkbench.targets.types import type_of
@@ -20,22 +20,22 @@ POINTER = "AzureMlSecret=my_dsvm#ninghai#0123456789abcdef0123456789abcdef"
 
 
 def run(target: str = "gpu", script: str = "$file", **fields: Any) -> RunConfig:
-    """What a file gpu.runconfig is read as."""
-    words = {"argument_vector": (script,)} if script else {}
-    return RunConfig(name="gpu", target=target, **{**words, **fields})
+    """Return the expected value of a file gpu.runconfig."""
+    values = {"argument_vector": (script,)} if script else {}
+    return RunConfig(name="gpu", target=target, **{**values, **fields})
 
 
 def machine(kind: str, **fields: Any) -> Compute:
-    """What a file gpu.compute is read as."""
+    """Return the expected value of a file gpu.compute."""
     image = {"base_docker_image": keys.DEFAULT_IMAGE} if type_of(Compute("gpu", kind)).contained else {}
     yarn = {"yarn_deploy_mode": "cluster"} if kind == "cluster" else {}
     return Compute("gpu", kind, **{**image, **yarn, **fields})
 
 
-# Each row: the file, its value, and how the problems that are found in it begin.
+# Each row: the file, its value, and the beginning of each reported problem.
 Row = tuple[str, RunConfig | Compute, list[str]]
 
-# -- YAML with capitals: September 2017 to the end, and what ML Workbench writes ---------------------
+# -- YAML with capitalized keys: from September 2017, and current files ------------------------------
 
 PASCAL: list[Row] = [
     (
@@ -201,7 +201,7 @@ username: ninghai
     ),
 ]
 
-# -- the JSON ancestor, May to August 2017, and what was left of it in YAML --------------------------
+# -- JSON, May to August 2017, and YAML with keys of that format -------------------------------------
 
 OLD_NAME = "CondaFile is the old name of CondaDependenciesFile"
 AS_EVER = "ManagedEnvironment: true is obsolete; it is the default"
@@ -224,7 +224,7 @@ JSON: list[Row] = [
         run("local"),
         [NO_FRAMEWORK, AS_EVER],
     ),
-    (  # with a line end inside a text, which JSON forbids and the original wrote
+    (  # with a line break inside a string, which JSON forbids but the original wrote
         """\
 {
   "Description":"Run the project in a container.\\n
@@ -286,7 +286,7 @@ Packages are managed by Conda -- to change them, edit conda_dependencies.yml",
     ('{"Framework":"Python","EnvironmentVariables":null}', run(script="", framework="Python"), []),
     ('{"Framework":"Python","Description":null}', run(script="", framework="Python"), []),
     ('\ufeff{\r\n  "Framework":"Python",\r\n  "Target":"local"\r\n}\r\n', run("local", "", framework="Python"), []),
-    (  # hybrids: YAML with the names of the ancestor
+    (  # YAML with the key names of the JSON format
         '---\nArgumentVector:\n- "$file"\nFramework: Python\nCondaFile: \nManagedEnvironment: true\n'
         "TrackedRun: true\nTarget: docker\nPrepareEnvironment: true",
         run("docker", framework="Python"),
@@ -386,12 +386,12 @@ containerInstance:
 """
 
 
-def april(text: str, **fields: Any) -> tuple[str, RunConfig]:
+def nested(text: str, **fields: Any) -> tuple[str, RunConfig]:
     return "framework: Python\n" + text, run(script="", framework="Python", **fields)
 
 
 def docker(text: str, **overrides: Any) -> tuple[str, RunConfig]:
-    return april(f"environment:\n  docker:\n{text}", **({"overrides": overrides} if overrides else {}))
+    return nested(f"environment:\n  docker:\n{text}", **({"overrides": overrides} if overrides else {}))
 
 
 APRIL: list[Row] = [
@@ -426,34 +426,34 @@ APRIL: list[Row] = [
     ("script: $file\narguments:\nframework: Python\n", run(framework="Python"), []),
     ("script:\narguments: []\nframework: Python\n", run(script="", framework="Python"), []),
     ("target: docker\n", run("docker", ""), [NO_FRAMEWORK]),
-    (*april("prepareEnvironment: false\n", prepare_environment=False), []),
-    (*april("history:\n  enabled: false\n", tracked_run=False), []),
-    (*april("history:\n"), []),
+    (*nested("prepareEnvironment: false\n", prepare_environment=False), []),
+    (*nested("history:\n  enabled: false\n", tracked_run=False), []),
+    (*nested("history:\n"), []),
     (
-        *april(
+        *nested(
             "environment:\n  environmentVariables:\n    A: 007\n    B:\n",
             environment_variables={"A": "007", "B": ""},
         ),
         [],
     ),
-    (*april("environment:\n  environmentVariables: null\n  python:\n  docker:\n  spark:\n"), []),
+    (*nested("environment:\n  environmentVariables: null\n  python:\n  docker:\n  spark:\n"), []),
     (
-        *april(
+        *nested(
             "environment:\n  python:\n    condaDependenciesFile: aml_config/gpu.yml\n",
             conda_dependencies_file="aml_config/gpu.yml",
         ),
         [],
     ),
-    (*april("environment:\n  python:\n    interpreterPath: python\n"), []),
+    (*nested("environment:\n  python:\n    interpreterPath: python\n"), []),
     (
-        *april(
+        *nested(
             "environment:\n  python:\n    interpreterPath: /opt/py/bin/python\n",
             overrides={"python_location": "/opt/py/bin/python"},
         ),
         [],
     ),
     (
-        *april(
+        *nested(
             "environment:\n  python:\n    userManagedDependencies: true\n",
             overrides={"user_managed_environment": True},
         ),
@@ -486,23 +486,23 @@ APRIL: list[Row] = [
         ],
     ),
     (
-        *april(
+        *nested(
             "spark:\n  configuration:\n    spark.executor.memory: 4g\n",
             spark_dependencies=SparkDependencies(configuration={"spark.executor.memory": "4g"}),
         ),
         [],
     ),
     (
-        *april(
+        *nested(
             "environment:\n  spark:\n    repositories: [https://mmlspark.azureedge.net/maven]\n",
             spark_dependencies=SparkDependencies(repositories=(REPOSITORY,)),
         ),
         [],
     ),
-    (*april("hdi:\n  yarnDeployMode: client\n", overrides={"yarn_deploy_mode": "client"}), []),
-    (*april("batchai:\n  nodeCount: 4\n"), [BATCH]),
-    (*april("containerInstance: {cpuCores: 1, memoryGb: 4, region: westus2}\n"), [INSTANCE]),
-    (*april("batchai:\ncontainerInstance: null\n"), []),
+    (*nested("hdi:\n  yarnDeployMode: client\n", overrides={"yarn_deploy_mode": "client"}), []),
+    (*nested("batchai:\n  nodeCount: 4\n"), [BATCH]),
+    (*nested("containerInstance: {cpuCores: 1, memoryGb: 4, region: westus2}\n"), [INSTANCE]),
+    (*nested("batchai:\ncontainerInstance: null\n"), []),
     (
         '{"script": "train.py", "framework": "Python", "environment": {"docker": {"gpuSupport": true}}}',
         run(script="train.py", framework="Python", overrides={"nvidia_docker": True}),
@@ -510,7 +510,7 @@ APRIL: list[Row] = [
     ),
 ]
 
-# Read, but no schema need know of them.
+# Files that the readers accept, although the schemas may reject them.
 ODD: list[Row] = [
     ("argumentVector: [a.py]\nframework: python\n", run(script="a.py", framework="Python"), []),
     ("Type: Local\n", machine("local"), []),
@@ -542,23 +542,23 @@ def file_of(folder: Path, row: Row) -> Path:
 
 
 @pytest.mark.parametrize("row", [*PASCAL, *JSON, *APRIL, *ODD], ids=lambda row: row[0][:40])
-def test_every_form_is_read_into_the_same_values(tmp_path: Path, row: Row) -> None:
+def test_every_format_has_the_same_values(tmp_path: Path, row: Row) -> None:
     path = file_of(tmp_path, row)
     value: object = read_compute(path) if path.suffix == ".compute" else read_runconfig(path)
     assert value == row[1]
-    found = problems(path)
-    assert {problem.severity for problem in found} <= {"warning"}
-    assert len(found) == len(row[2]), found
-    for problem, beginning in zip(found, row[2], strict=True):
+    problems = check_file(path)
+    assert {problem.severity for problem in problems} <= {"warning"}
+    assert len(problems) == len(row[2]), problems
+    for problem, beginning in zip(problems, row[2], strict=True):
         assert problem.message.startswith(beginning)
-    assert "hunter2" not in repr(value) + repr(found)
+    assert "hunter2" not in repr(value) + repr(problems)
 
 
-def test_there_are_enough_of_each() -> None:
+def test_all_formats_are_covered() -> None:
     assert min(len(rows) for rows in (PASCAL, JSON, APRIL)) >= 25
 
 
-# -- mistakes: one line, with the nearest known key --------------------------------------------------
+# -- problems: one line each, with the nearest known key ---------------------------------------------
 
 REGISTRY = "environment:\n  docker:\n    baseImageRegistry: "
 MISTAKES = [
@@ -648,11 +648,11 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("name", "text", "line", "message", "hint"), MISTAKES)
-def test_mistakes(tmp_path: Path, name: str, text: str, line: int | None, message: str, hint: str | None) -> None:
+def test_invalid_files(tmp_path: Path, name: str, text: str, line: int | None, message: str, hint: str | None) -> None:
     path = tmp_path / name
     path.write_text(text)
-    errors = [problem for problem in problems(path) if problem.severity == "error"]
-    assert [(one.line, one.message[: len(message)]) for one in errors] == [(line, message)]
+    errors = [problem for problem in check_file(path) if problem.severity == "error"]
+    assert [(error.line, error.message[: len(message)]) for error in errors] == [(line, message)]
     assert (hint or "") in str(errors[0].hint)
     with pytest.raises(ConfigError) as caught:
         (read_compute if path.suffix == ".compute" else read_runconfig)(path)
@@ -660,22 +660,22 @@ def test_mistakes(tmp_path: Path, name: str, text: str, line: int | None, messag
     assert "hunter2" not in repr(errors)
 
 
-# -- the extension of before June 2017 ---------------------------------------------------------------
+# -- file extension before June 2017 -----------------------------------------------------------------
 
 
 def test_old_extension(tmp_path: Path) -> None:
     path = tmp_path / "gpu.amb"
     path.write_text(JSON[0][0])
     assert read_runconfig(path) == JSON[0][1]
-    assert [(one.severity, one.hint) for one in problems(path) if ".amb" in one.message] == [
+    assert [(item.severity, item.hint) for item in check_file(path) if ".amb" in item.message] == [
         ("warning", "rename the file to gpu.runconfig")
     ]
     (tmp_path / "gpu.runconfig").write_text("Framework: Python\n")
-    (problem,) = problems(path)
+    (problem,) = check_file(path)
     assert problem.message == "ignored because gpu.runconfig exists"
 
 
-# -- what a run configuration changes about its target -----------------------------------------------
+# -- target settings in run configurations -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -692,26 +692,28 @@ def test_old_extension(tmp_path: Path) -> None:
     ],
 )
 def test_container_or_not(kind: str, enabled: bool, expected: str) -> None:
-    assert override(machine(kind), {"container": enabled}).type == expected
+    assert apply_overrides(machine(kind), {"container": enabled}).type == expected
 
 
 @pytest.mark.parametrize("kind", ["docker", "remotedocker"])
-def test_no_run_configuration_takes_a_container_away(kind: str) -> None:
+def test_run_configuration_cannot_disable_container(kind: str) -> None:
     with pytest.raises(ConfigError, match="enabled: false, but target .* runs in a container"):
-        override(machine(kind), {"container": False})
+        apply_overrides(machine(kind), {"container": False})
 
 
 def test_overrides() -> None:
     local = machine("local", python_location="python3")
-    assert override(local, {}) is local
-    assert override(local, {"python_location": "/opt/python"}).python_location == "/opt/python"
-    # What a local target cannot have is left out.
+    assert apply_overrides(local, {}) is local
+    assert apply_overrides(local, {"python_location": "/opt/python"}).python_location == "/opt/python"
+    # Keys that a local target does not support are ignored.
     useless = {"base_docker_image": "x", "nvidia_docker": True, "yarn_deploy_mode": "client"}
-    assert override(local, useless) == local
-    assert override(local, {**useless, "container": True}) == replace(
+    assert apply_overrides(local, useless) == local
+    assert apply_overrides(local, {**useless, "container": True}) == replace(
         local, type="docker", base_docker_image="x", nvidia_docker=True
     )
-    # A container needs an image, whether or not one is named.
-    assert override(local, {"container": True}).base_docker_image == keys.DEFAULT_IMAGE
-    own = machine("docker", base_docker_image="own")
-    assert override(own, {"container": True, "nvidia_docker": True}) == replace(own, nvidia_docker=True)
+    # Without a specified image, a container gets the default image.
+    assert apply_overrides(local, {"container": True}).base_docker_image == keys.DEFAULT_IMAGE
+    docker_target = machine("docker", base_docker_image="own")
+    assert apply_overrides(docker_target, {"container": True, "nvidia_docker": True}) == replace(
+        docker_target, nvidia_docker=True
+    )

@@ -1,4 +1,4 @@
-"""Projects: found from below, created whole or not at all, read without writing, validated as one."""
+"""Find, create, read, and validate projects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mlworkbench.config import keys
 from mlworkbench.config.keys import DEFAULT_IMAGE
-from mlworkbench.config.project import Project, create_project, find_project, give_new_id
+from mlworkbench.config.project_folder import Project, assign_new_id, create_project, find_project
 from mlworkbench.config.validation import validate_project
 from mlworkbench.errors import ConfigError, MlwError, UnknownName, UsageError
 
@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> Project:
     return create_project("demo", tmp_path)
 
 
-def said(project: Project) -> list[str]:
+def messages(project: Project) -> list[str]:
     return [f"{problem} ({problem.severity})" for problem in validate_project(project)]
 
 
@@ -52,7 +52,7 @@ def test_new_project_is_complete_and_valid(project: Project) -> None:
         "readme.md",
         "train.py",
     ]
-    assert said(project) == []
+    assert messages(project) == []
     assert project.computes() == project.runconfigs() == ["docker", "local"]
     assert project.compute("docker").base_docker_image == DEFAULT_IMAGE
     assert project.compute("local").type == "local"
@@ -67,14 +67,14 @@ def test_new_project_is_complete_and_valid(project: Project) -> None:
     ]
 
 
-def test_new_project_knows_its_name_and_id(project: Project, tmp_path: Path) -> None:
+def test_new_project_has_name_and_id(project: Project, tmp_path: Path) -> None:
     assert json.loads((project.folder / "project.json").read_text()) == {"Id": project.id, "Name": "demo"}
     assert find_project(project.root) == project
     assert create_project("other", tmp_path).id != project.id
 
 
 def test_new_project_explains_every_key(project: Project) -> None:
-    """Who reads the generated files meets each key that has an effect there, in use or commented out."""
+    """The generated files contain each key that has an effect there, set or commented out."""
     for name, table in (
         ("local.compute", keys.COMPUTE),
         ("docker.compute", keys.COMPUTE),
@@ -84,8 +84,8 @@ def test_new_project_explains_every_key(project: Project) -> None:
         text = (project.folder / name).read_text()
         kind = name.split(".")[0]
         for key in table:
-            wanted = key.field and (not keys.applies_to(key) or kind in keys.applies_to(key))
-            assert bool(re.search(rf"^#?{key.name}:", text, re.MULTILINE)) == bool(wanted), (name, key.name)
+            applies = key.field and (not keys.applies_to(key) or kind in keys.applies_to(key))
+            assert bool(re.search(rf"^#?{key.name}:", text, re.MULTILINE)) == bool(applies), (name, key.name)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_new_project_explains_every_key(project: Project) -> None:
     sorted({*Path("/usr/bin").glob("python3.[0-9]*[0-9]"), *Path.home().glob(".pyenv/versions/3.*/bin/python")}),
     ids=str,
 )
-def test_sample_script_trains_everywhere(project: Project, python: Path) -> None:
-    done = subprocess.run(
+def test_sample_script_runs(project: Project, python: Path) -> None:
+    result = subprocess.run(
         [python, "-I", "train.py", "--epochs", "30"], cwd=project.root, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    assert "epoch  30   loss 0.2906   accuracy 0.870" in done.stdout
+    assert result.returncode == 0, result.stderr
+    assert "epoch  30   loss 0.2906   accuracy 0.870" in result.stdout
     model = json.loads((project.root / "outputs" / "model.json").read_text())
     assert len(model["weights"]) == 10
     assert (project.root / "outputs" / "loss.svg").read_text().startswith("<svg")
@@ -120,7 +120,7 @@ def test_names_refused(tmp_path: Path, name: str) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
+def test_existing_files_are_kept(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("mine")
     (tmp_path / "file").write_text("mine")
@@ -133,12 +133,12 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["file", "full", "link"]
     assert os.listdir(tmp_path / "full") == ["x"]
     (tmp_path / "empty").mkdir()
-    assert said(create_project("empty", tmp_path)) == []
+    assert messages(create_project("empty", tmp_path)) == []
 
 
-def test_missing_parents_are_made(tmp_path: Path) -> None:
-    made = create_project("demo", tmp_path / "some" / "where")
-    assert made.root == tmp_path / "some" / "where" / "demo" and (made.root / "aml_config").is_dir()
+def test_missing_parents_are_created(tmp_path: Path) -> None:
+    project = create_project("demo", tmp_path / "some" / "where")
+    assert project.root == tmp_path / "some" / "where" / "demo" and (project.root / "aml_config").is_dir()
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot create folder"):
         create_project("demo", tmp_path / "file" / "below")
@@ -152,7 +152,7 @@ def test_a_template_must_exist(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_creation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -165,7 +165,7 @@ def test_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 # -- finding ---------------------------------------------------------------------------------------
 
 
-def test_found_from_below(project: Project) -> None:
+def test_found_from_subfolder(project: Project) -> None:
     deep = project.root / "a" / "b"
     deep.mkdir(parents=True)
     assert find_project(deep) == project
@@ -179,8 +179,8 @@ def test_not_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
-def test_a_project_planted_by_another_user_is_refused(tmp_path: Path) -> None:
-    """In a folder like /tmp, above a folder of one's own or in the shared one itself."""
+def test_project_of_another_user_is_refused(tmp_path: Path) -> None:
+    """Another user can create a project in a shared folder such as /tmp, which may contain folders of this user."""
     (tmp_path / "aml_config").mkdir()
     (tmp_path / "mine").mkdir()
     os.chown(tmp_path / "aml_config", 54001, 54001)
@@ -195,15 +195,15 @@ def test_a_project_planted_by_another_user_is_refused(tmp_path: Path) -> None:
     assert find_project(tmp_path / "mine").root == tmp_path
 
 
-def test_id_of_an_old_project_comes_from_its_place(tmp_path: Path) -> None:
+def test_id_of_old_project_is_derived_from_path(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "aml_config").mkdir(parents=True)
-    one, two = find_project(tmp_path / "one"), find_project(tmp_path / "two")
-    assert (one.name, two.name) == ("one", "two")
-    assert one.id == find_project(tmp_path / "one").id != two.id
-    assert uuid.UUID(one.id).version == 5
+    first, second = find_project(tmp_path / "one"), find_project(tmp_path / "two")
+    assert (first.name, second.name) == ("one", "two")
+    assert first.id == find_project(tmp_path / "one").id != second.id
+    assert uuid.UUID(first.id).version == 5
     (tmp_path / "link").symlink_to(tmp_path / "one")
-    assert find_project(tmp_path / "link").id == one.id
+    assert find_project(tmp_path / "link").id == first.id
     assert os.listdir(tmp_path / "one" / "aml_config") == []
 
 
@@ -218,13 +218,13 @@ def test_id_of_the_original(tmp_path: Path) -> None:
     (tmp_path / ".azureml").mkdir()
     original = tmp_path / ".azureml" / "project.json"
     original.write_text('{"Id": "1B4E28BA-2FA1-4D2B-883F-0016D3CCA427", "Scope": "/subscriptions/x"}')
-    found = find_project(tmp_path)
-    assert found.id == "1b4e28ba-2fa1-4d2b-883f-0016d3cca427"
-    assert found.computes() == []
+    project = find_project(tmp_path)
+    assert project.id == "1b4e28ba-2fa1-4d2b-883f-0016d3cca427"
+    assert project.computes() == []
     (tmp_path / "aml_config").mkdir()
-    ours = "2b4e28ba-2fa1-4d2b-883f-0016d3cca427"
-    (tmp_path / "aml_config" / "project.json").write_text(json.dumps({"Id": ours, "Name": "renamed"}))
-    assert (find_project(tmp_path).id, find_project(tmp_path).name) == (ours, "renamed")
+    own_id = "2b4e28ba-2fa1-4d2b-883f-0016d3cca427"
+    (tmp_path / "aml_config" / "project.json").write_text(json.dumps({"Id": own_id, "Name": "renamed"}))
+    assert (find_project(tmp_path).id, find_project(tmp_path).name) == (own_id, "renamed")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_damaged_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text:
     assert caught.value.message.startswith(message)
 
 
-# -- names in it -----------------------------------------------------------------------------------
+# -- targets and run configurations ----------------------------------------------------------------
 
 
 def test_unknown_names(project: Project) -> None:
@@ -256,14 +256,14 @@ def test_unknown_names(project: Project) -> None:
     with pytest.raises(UnknownName) as caught:
         project.runconfig("gpu")
     assert caught.value.message == "unknown run configuration 'gpu'; available: docker, local"
-    how = "mlw computetarget attach remotedocker --name gpu --address HOST --username USER"
-    assert caught.value.hint == f"attach a machine with '{how}'"
+    attach_command = "mlw computetarget attach remotedocker --name gpu --address HOST --username USER"
+    assert caught.value.hint == f"attach a machine with '{attach_command}'"
 
 
 @pytest.mark.parametrize(
     "name", ["", "..", "../demo/aml_config/local", "/etc/passwd", "-c", "a\0b", "a\\b", ".x", "a\n", "C:x"]
 )
-def test_names_that_lead_elsewhere(project: Project, name: str) -> None:
+def test_invalid_names(project: Project, name: str) -> None:
     with pytest.raises(UsageError) as caught:
         project.compute(name)
     assert caught.value.message == f"invalid name for a compute target: {name!r}"
@@ -271,7 +271,7 @@ def test_names_that_lead_elsewhere(project: Project, name: str) -> None:
 
 @QUICK
 @given(name=st.text(max_size=300))
-def test_any_name_is_known_or_refused(tmp_path: Path, name: str) -> None:
+def test_any_name_is_found_or_refused(tmp_path: Path, name: str) -> None:
     project = Project(tmp_path, "", "x")
     with pytest.raises(MlwError):
         project.compute(name)
@@ -295,7 +295,7 @@ def test_references(bare: Project) -> None:
     (bare.folder / "c.runconfig").write_text("Framework: Python\nTarget: local\nCondaDependenciesFile: no.yml\n")
     (bare.folder / "d.runconfig").write_text("ArgumentVector: [no.py]\nTarget: local\nFramework: PySpark")
     (bare.folder / "e.runconfig").write_text("Target: local\nFramework: Python\nTrackedRun: perhaps\n")
-    assert said(bare) == [
+    assert messages(bare) == [
         "aml_config/e.runconfig:3: TrackedRun must be true or false, not 'perhaps' (error)",
         "aml_config/a.runconfig:2: unknown compute target 'locl' (error)",
         "aml_config/b.runconfig: aml_config/conda_dependencies.yml does not exist (error)",
@@ -308,7 +308,7 @@ def test_dependency_files_under_any_name(bare: Project) -> None:
     (bare.folder / "conda_dependencies_gpu.yml").write_text("dependencies: numpy\n")
     (bare.folder / "spark_dependencies.yml").write_text("packages: x\n")
     (bare.folder / "notes.yml").write_text("- not ours\n")
-    assert said(bare) == [
+    assert messages(bare) == [
         "aml_config/conda_dependencies_gpu.yml:1: dependencies must be a list, not 'numpy' (error)",
         "aml_config/spark_dependencies.yml:1: packages must be a list, not 'x' (error)",
     ]
@@ -317,14 +317,14 @@ def test_dependency_files_under_any_name(bare: Project) -> None:
 def test_project_without_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "aml_config").mkdir()
-    assert said(find_project(tmp_path)) == ["aml_config: no compute target (warning)"]
+    assert messages(find_project(tmp_path)) == ["aml_config: no compute target (warning)"]
 
 
-def test_run_configurations_where_none_belongs(project: Project) -> None:
+def test_run_configuration_in_wrong_folder(project: Project) -> None:
     (project.root / "old.amb").write_text("{}")
     config = project.folder / "local.runconfig"
     config.write_text("Target: local\nFramework: Python\nArgumentVector: [old.amb]\n")
-    assert said(project) == [
+    assert messages(project) == [
         "old.amb: run configuration outside aml_config is ignored (warning)",
         f"{config}:3: old.amb is a run configuration, not a script (error)",
     ]
@@ -332,7 +332,7 @@ def test_run_configurations_where_none_belongs(project: Project) -> None:
     assert hints == ["move it to aml_config/old.runconfig", "specify a script"]
 
 
-# -- a new id --------------------------------------------------------------------------------------
+# -- new project ID --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_run_configurations_where_none_belongs(project: Project) -> None:
         (None, {"Name": "demo"}),
     ],
 )
-def test_new_id_keeps_all_but_the_id(tmp_path: Path, text: str | None, kept: dict[str, object]) -> None:
+def test_new_id_keeps_other_keys(tmp_path: Path, text: str | None, kept: dict[str, object]) -> None:
     root = tmp_path / "demo"
     (root / ".azureml").mkdir(parents=True)
     (root / ".azureml" / "project.json").write_text('{"Id": "2b4e28ba-2fa1-4d2b-883f-0016d3cca427"}')
@@ -354,18 +354,18 @@ def test_new_id_keeps_all_but_the_id(tmp_path: Path, text: str | None, kept: dic
         (root / "aml_config").mkdir()
         (root / "aml_config" / "project.json").write_text(text)
     before = find_project(root)
-    after = give_new_id(before)
+    after = assign_new_id(before)
     assert after.id != before.id and find_project(root) == after
     assert json.loads((root / "aml_config" / "project.json").read_text()) == {"Id": after.id, **kept}
     assert os.listdir(root / "aml_config") == ["project.json"]
 
 
-def test_new_id_leaves_a_file_alone_that_is_not_json(tmp_path: Path) -> None:
+def test_new_id_keeps_file_that_is_not_json(tmp_path: Path) -> None:
     (tmp_path / "aml_config").mkdir()
     file = tmp_path / "aml_config" / "project.json"
     file.write_text("Id: 1b4e28ba-2fa1-4d2b-883f-0016d3cca427  # ours\n")
     with pytest.raises(ConfigError, match="not valid JSON"):
-        give_new_id(find_project(tmp_path))
+        assign_new_id(find_project(tmp_path))
     assert file.read_text() == "Id: 1b4e28ba-2fa1-4d2b-883f-0016d3cca427  # ours\n"
 
 
@@ -379,9 +379,12 @@ OUTSIDE = {
 
 
 def read_all(project: Project) -> None:
-    found = find_project(project.root)
-    assert found.name != "private-line"
-    for read, names in ((found.compute, found.computes()), (found.runconfig, found.runconfigs())):
+    project_found = find_project(project.root)
+    assert project_found.name != "private-line"
+    for read, names in (
+        (project_found.compute, project_found.computes()),
+        (project_found.runconfig, project_found.runconfigs()),
+    ):
         for name in names:
             read(name)
 
@@ -398,9 +401,9 @@ def test_configuration_is_not_read_through_a_link(project: Project, name: str, t
         read_all(project)
     assert f"{link.name} is outside the project, at {private}" in refused.value.message
     if not name.endswith("json"):
-        problems = [one.message for one in validate_project(project) if "is outside" in one.message]
+        problems = [problem.message for problem in validate_project(project) if "is outside" in problem.message]
         assert problems == [f"{link.name} is outside the project, at {private}"]
-        assert not any("private-line" in one.message for one in validate_project(project))
+        assert not any("private-line" in problem.message for problem in validate_project(project))
 
 
 @pytest.mark.parametrize("name", ["local.compute", "local.runconfig", "project.json"])

@@ -1,4 +1,4 @@
-"""Files that a stranger could put into a project, and files that people write by mistake."""
+"""Parse hostile and invalid YAML files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.config.yamlfile import MAX_BYTES, Mapping, Scalar, load, parse, plain
+from mlworkbench.config.yaml_tree import MAX_BYTES, Mapping, Scalar, load, parse, to_python
 from mlworkbench.errors import ConfigError
 
 LOADERS = [pytest.param(yaml.CSafeLoader, id="C"), pytest.param(yaml.SafeLoader, id="Python")]
@@ -71,13 +71,13 @@ HINTS = {
 
 @pytest.mark.parametrize("loader", LOADERS)
 @pytest.mark.parametrize(("text", "hint"), HINTS.items(), ids=HINTS)
-def test_mistakes_get_a_hint(text: str, hint: str, loader: type) -> None:
+def test_errors_have_a_hint(text: str, hint: str, loader: type) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text.encode(), "f", loader)
     assert caught.value.hint == hint
 
 
-def test_mistakes_do_not_show_passwords() -> None:
+def test_errors_do_not_show_passwords() -> None:
     for text in ("password:hunter2", "type: remote\npassword:hunter2\n", "a: 'x\npassword: hunter2"):
         with pytest.raises(ConfigError) as caught:
             parse(text.encode(), "f")
@@ -98,24 +98,24 @@ def test_mistakes_do_not_show_passwords() -> None:
     ],
 )
 def test_read_as_written(data: bytes, value: object, loader: type) -> None:
-    assert plain(parse(data, "f", loader)) == value
+    assert to_python(parse(data, "f", loader)) == value
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-def test_every_value_knows_its_place(loader: type) -> None:
+def test_every_value_has_its_position(loader: type) -> None:
     text = 'é: 1  # x\r\n"b😀":\r\n  - x\r\n  - y # c\r\n# end\r\nc:\r\n'
-    (_, one), (_, two), (_, three) = parse(text.encode(), "f", loader).pairs
-    assert (one.line, two.line, three.line) == (1, 3, 6)
-    assert text[one.start : one.end] == "1"
-    assert text[two.start : two.end] == "- x\r\n  - y"
-    assert text[three.start : three.end] == ""
-    assert text[: three.start].endswith("c:")
+    (_, first), (_, second), (_, third) = parse(text.encode(), "f", loader).pairs
+    assert (first.line, second.line, third.line) == (1, 3, 6)
+    assert text[first.start : first.end] == "1"
+    assert text[second.start : second.end] == "- x\r\n  - y"
+    assert text[third.start : third.end] == ""
+    assert text[: third.start].endswith("c:")
 
 
 def test_size_limit(tmp_path: Path) -> None:
     path = tmp_path / "x.compute"
     path.write_bytes(b"a: 1\n#".ljust(MAX_BYTES, b"x"))
-    assert plain(load(path)) == {"a": "1"}
+    assert to_python(load(path)) == {"a": "1"}
     path.write_bytes(b"a: 1\n#".ljust(MAX_BYTES + 1, b"x"))
     with pytest.raises(ConfigError, match="x.compute: the file is larger than 1 MiB"):
         load(path)
@@ -134,7 +134,7 @@ def test_not_utf8(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="needs named pipes")
 @pytest.mark.timeout(60)
-def test_what_is_no_file_does_not_hold_us(tmp_path: Path) -> None:
+def test_special_files_do_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.compute")
     (tmp_path / "zero.compute").symlink_to("/dev/zero")
     for name in ("pipe.compute", "zero.compute"):
@@ -146,7 +146,7 @@ def test_what_is_no_file_does_not_hold_us(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_path_is_shown_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_is_relative_to_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "x.compute").write_text("- a")
@@ -200,7 +200,7 @@ YAML_LIKE = st.lists(
 
 @pytest.mark.parametrize("loader", LOADERS)
 @given(data=st.one_of(st.binary(max_size=200), YAML_LIKE.map(str.encode), st.text(max_size=80).map(str.encode)))
-def test_any_bytes_are_read_or_refused(loader: type, data: bytes) -> None:
+def test_any_bytes_are_parsed_or_rejected(loader: type, data: bytes) -> None:
     try:
         outcome: object = parse(data, "f", loader)
     except ConfigError as error:
@@ -213,13 +213,13 @@ def test_any_bytes_are_read_or_refused(loader: type, data: bytes) -> None:
 )
 @given(text=YAML_LIKE)
 def test_agrees_with_pyyaml(loader: type, theirs: type, text: str) -> None:
-    """What both PyYAML's reader of plain texts and ours accept, they understand alike."""
+    """Text that both PyYAML's BaseLoader and our parser accept has the same value in both."""
     try:
-        ours = parse(text.encode(), "f", loader)
+        parsed = parse(text.encode(), "f", loader)
         expected = yaml.load(text, Loader=theirs)
     except (ConfigError, yaml.YAMLError):
         return
-    assert _texts(ours) == (expected if isinstance(expected, dict) else {})
+    assert _texts(parsed) == (expected if isinstance(expected, dict) else {})
 
 
 def _texts(node: object) -> object:

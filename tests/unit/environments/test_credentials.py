@@ -14,11 +14,11 @@ import pytest
 from mlworkbench.environments.channels import user_indexes
 from mlworkbench.environments.credentials import credentials_in, headers_for, with_keyring, with_netrc
 from mlworkbench.environments.dependencies import Dependencies, Option
-from mlworkbench.environments.pip import Found, Wanted, _fetch, solve_pip
+from mlworkbench.environments.pip_solve import PipRequest, PipResult, _fetch, solve_pip
 from mlworkbench.environments.platforms import Platform
-from mlworkbench.environments.variables import Allowed, expand_credentials
+from mlworkbench.environments.variable_policy import AllowedVariables, expand_credentials
 from mlworkbench.errors import NotFetched, SolveError
-from tests.e2e.package_index import serving, wheel
+from tests.e2e.package_index import serve_index, wheel
 
 KNOWN = ["https://ada:pass%2Fword@packages.example.com/simple", "http://bob:plain@mirror.example.com:8080/"]
 
@@ -44,7 +44,7 @@ def sent(url: str, addresses=KNOWN, environ=None) -> str | None:
         ("file:///srv/one.whl", None),
     ],
 )
-def test_another_scheme_or_port_is_another_server(url, key):
+def test_scheme_and_port_distinguish_servers(url, key):
     assert sent(url) == key
 
 
@@ -61,29 +61,29 @@ def test_netrc_is_for_https_at_the_standard_port(environ):
     assert sent("https://packages.example.com/one.whl", [], environ) == "ada:p@ss"
     for url in ("http://packages.example.com/", "https://packages.example.com:8443/", "https://elsewhere.example/"):
         assert sent(url, [], environ) is None, url
-        assert with_netrc(url, environ, named=False) == url
+        assert with_netrc(url, environ, configured=False) == url
     assert (
-        with_netrc("https://packages.example.com/s", environ, named=False)
+        with_netrc("https://packages.example.com/s", environ, configured=False)
         == "https://ada:p%40ss@packages.example.com/s"
     )
-    odd = "https://packages.example.com\\@elsewhere.example/"
-    assert with_netrc(odd, environ, named=True) == odd
+    ambiguous = "https://packages.example.com\\@elsewhere.example/"
+    assert with_netrc(ambiguous, environ, configured=True) == ambiguous
 
 
-def test_netrc_is_for_addresses_that_the_user_names(environ):
-    own = user_indexes({**environ, "PIP_INDEX_URL": "http://packages.example.com:8080/simple"}, Path())
-    assert own.index_url == "http://ada:p%40ss@packages.example.com:8080/simple"
+def test_netrc_is_for_configured_addresses(environ):
+    indexes = user_indexes({**environ, "PIP_INDEX_URL": "http://packages.example.com:8080/simple"}, Path())
+    assert indexes.index_url == "http://ada:p%40ss@packages.example.com:8080/simple"
     address = "https://packages.example.com:8443/simple"
-    asked = Dependencies(options=(Option("", "f", 1, "--index-url", address),))
-    assert expand_credentials(asked, Allowed(environ)).index_url == address
-    named = Allowed(environ, frozenset({"packages.example.com:8443"}))
-    assert expand_credentials(asked, named).index_url == "https://ada:p%40ss@packages.example.com:8443/simple"
+    dependencies = Dependencies(options=(Option("", "f", 1, "--index-url", address),))
+    assert expand_credentials(dependencies, AllowedVariables(environ)).index_url == address
+    allowed = AllowedVariables(environ, frozenset({"packages.example.com:8443"}))
+    assert expand_credentials(dependencies, allowed).index_url == "https://ada:p%40ss@packages.example.com:8443/simple"
 
 
 def test_a_redirect_gets_no_password(tmp_path, environ):
-    """Neither that of the index nor that of .netrc, which has one for the host."""
+    """The redirect target receives neither the password of the index nor its own password from .netrc."""
 
-    class Elsewhere(http.server.BaseHTTPRequestHandler):
+    class RedirectHandler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(302)
             self.send_header("Location", f"{index.url}/main/{path.name}")
@@ -93,8 +93,8 @@ def test_a_redirect_gets_no_password(tmp_path, environ):
             pass
 
     path = wheel(tmp_path / "index/main", "closed", "1.0", "elsewhere")
-    with serving(tmp_path / "index") as index:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    with serve_index(tmp_path / "index") as index:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), RedirectHandler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             first = f"http://ada:hush@127.0.0.1:{server.server_port}"
@@ -103,11 +103,11 @@ def test_a_redirect_gets_no_password(tmp_path, environ):
             server.shutdown()
             server.server_close()
     assert (tmp_path / "one.whl").read_bytes() == path.read_bytes()
-    assert [asked.partition(" ")[2] for asked in index.asked] == [""]
+    assert [request.partition(" ")[2] for request in index.asked] == [""]
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/one.whl", "data:,one"])
-def test_only_servers_are_asked(tmp_path, environ, url):
+def test_only_server_addresses_are_filled(tmp_path, environ, url):
     with pytest.raises(NotFetched, match="url type"):
         _fetch(url, tmp_path / "one.whl", [], environ)
     assert not (tmp_path / "one.whl").exists()
@@ -115,7 +115,7 @@ def test_only_servers_are_asked(tmp_path, environ, url):
 
 @pytest.fixture
 def keyring(tmp_path: Path) -> dict[str, str]:
-    """A keyring that has a password of ada for this machine, whatever the scheme and port."""
+    """A keyring with a password of ada for this machine, for any scheme and port."""
     program = tmp_path / "bin" / "keyring"
     program.parent.mkdir()
     program.write_text(
@@ -126,38 +126,38 @@ def keyring(tmp_path: Path) -> dict[str, str]:
     return {"PATH": path, "UV_KEYRING_PROVIDER": "subprocess", "PIP_CONFIG_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}
 
 
-def solve_one(tmp_path: Path, environ: dict[str, str], index: str) -> Found:
+def solve_package(tmp_path: Path, environ: dict[str, str], index: str) -> PipResult:
     environ = {**environ, "PIP_INDEX_URL": index, "UV_CACHE_DIR": str(tmp_path / "cache")}
     indexes = user_indexes(environ, tmp_path)
-    return solve_pip(Wanted(["closed"], Platform("linux-64", "2.36"), "3.12", indexes, root=tmp_path), environ)
+    return solve_pip(PipRequest(["closed"], Platform("linux-64", "2.36"), "3.12", indexes, root=tmp_path), environ)
 
 
 def test_an_index_of_the_user_gets_the_password_of_the_keyring(tmp_path, keyring):
     wheel(tmp_path / "index/main", "closed", "1.0", "index")
-    with serving(tmp_path / "index", key="ada:p@ss") as index:
-        found = solve_one(tmp_path, keyring, f"http://ada@127.0.0.1:{index.port}/main/simple")
-    assert [one["version"] for one in found.packages] == ["1.0"] and found.packages[0]["private"]
+    with serve_index(tmp_path / "index", key="ada:p@ss") as index:
+        result = solve_package(tmp_path, keyring, f"http://ada@127.0.0.1:{index.port}/main/simple")
+    assert [package["version"] for package in result.packages] == ["1.0"] and result.packages[0]["private"]
 
 
 def test_no_link_of_an_index_gets_a_password_of_the_keyring(tmp_path, keyring):
-    """uv asks a keyring by the host of any link, and sends the password by whatever scheme the link names."""
+    """uv would query a keyring for the host of any link, and send the password with the scheme of the link."""
     path = wheel(tmp_path / "index/main", "closed", "1.0", "index")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    with serving(tmp_path / "index") as hostile, serving(tmp_path / "index", key="ada:p@ss") as closed:
+    with serve_index(tmp_path / "index") as hostile, serve_index(tmp_path / "index", key="ada:p@ss") as closed:
         link = f"http://ada@127.0.0.1:{closed.port}/main/{path.name}#sha256={digest}"
         hostile.page = lambda _: f'<a href="{link}">{path.name}</a>'
         with pytest.raises(SolveError):
-            solve_one(tmp_path, keyring, f"{hostile.url}/main/simple")
-    assert closed.asked and not [asked for asked in closed.asked if "p@ss" in asked]
+            solve_package(tmp_path, keyring, f"{hostile.url}/main/simple")
+    assert closed.asked and not [request for request in closed.asked if "p@ss" in request]
 
 
-def test_the_keyring_is_for_https_and_for_addresses_that_the_user_names(keyring):
+def test_keyring_is_for_https_and_configured_addresses(keyring):
     filled = "https://ada:p%40ss@packages.example.com/simple"
-    assert with_keyring("https://ada@packages.example.com/simple", keyring, named=False) == filled
+    assert with_keyring("https://ada@packages.example.com/simple", keyring, configured=False) == filled
     plain = "http://ada@packages.example.com:8080/simple"
-    assert with_keyring(plain, keyring, named=True) == plain.replace("ada@", "ada:p%40ss@")
-    kept = [plain, "https://bob@packages.example.com/", "https://packages.example.com/", filled]
-    for address in [*kept, "https://ada@elsewhere.example\\@packages.example.com/"]:
-        assert with_keyring(address, keyring, named=False) == address
+    assert with_keyring(plain, keyring, configured=True) == plain.replace("ada@", "ada:p%40ss@")
+    unchanged = [plain, "https://bob@packages.example.com/", "https://packages.example.com/", filled]
+    for address in [*unchanged, "https://ada@elsewhere.example\\@packages.example.com/"]:
+        assert with_keyring(address, keyring, configured=False) == address
     off = {**keyring, "UV_KEYRING_PROVIDER": "disabled"}
-    assert with_keyring(plain, off, named=True) == plain
+    assert with_keyring(plain, off, configured=True) == plain

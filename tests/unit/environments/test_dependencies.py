@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 
 from mlworkbench.environments.dependencies import Dependencies, Line, PipLine
 from mlworkbench.environments.dependency_files import read_dependencies
-from mlworkbench.environments.named import parse_named
-from mlworkbench.environments.reading import conda_entry, pip_entry
+from mlworkbench.environments.dependency_parser import parse_conda_entry, parse_pip_entry
+from mlworkbench.environments.requirement import parse_requirement
 from mlworkbench.errors import ConfigError
 
 CONDA = """\
@@ -44,27 +44,31 @@ def test_conda_file_with_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / "own-1.0-py3-none-any.whl").touch()
     (tmp_path / "more.txt").write_text("\nsix\n")
-    found = read(tmp_path, "aml_config/conda_dependencies.yml", CONDA)
-    assert (found.file, found.kind, found.name) == ("aml_config/conda_dependencies.yml", "conda", "project_environment")
-    assert (found.python, found.python_at.line if found.python_at else None) == ("3.5.2", 5)
-    assert found.channels == ("conda-forge",)
-    assert [(one.name, one.channel, one.version, one.line) for one in found.conda] == [
+    dependencies = read(tmp_path, "aml_config/conda_dependencies.yml", CONDA)
+    assert (dependencies.file, dependencies.kind, dependencies.name) == (
+        "aml_config/conda_dependencies.yml",
+        "conda",
+        "project_environment",
+    )
+    assert (dependencies.python, dependencies.python_line.line if dependencies.python_line else None) == ("3.5.2", 5)
+    assert dependencies.channels == ("conda-forge",)
+    assert [(package.name, package.channel, package.version, package.line) for package in dependencies.conda] == [
         ("python", None, "=3.5.2", 5),
         ("scikit-learn", "conda-forge", ">=0.19,<0.20", 6),
     ]
-    assert found.needs_conda
-    assert found.extra_index_urls == ("https://index.example/simple",)
-    assert [(one.name, one.specifier, one.line, one.file) for one in found.pip] == [
-        ("tensorflow-gpu", "==1.4.0", 10, found.file),
-        ("cntk", "", 11, found.file),
-        ("own", "", 12, found.file),
+    assert dependencies.needs_conda
+    assert dependencies.extra_index_urls == ("https://index.example/simple",)
+    assert [(package.name, package.specifier, package.line, package.file) for package in dependencies.pip] == [
+        ("tensorflow-gpu", "==1.4.0", 10, dependencies.file),
+        ("cntk", "", 11, dependencies.file),
+        ("own", "", 12, dependencies.file),
         ("six", "", 2, "more.txt"),
     ]
-    first, cntk, own, _ = found.pip
+    first, cntk, local, _ = dependencies.pip
     assert (first.extras, first.marker) == (("x",), 'python_version < "3.7"')
     assert cntk.url and cntk.wheel == "cntk-2.2-cp35-cp35m-linux_x86_64.whl"
-    assert (own.path, own.url) == ("wheels/own-1.0-py3-none-any.whl", None)
-    assert found.files == ("aml_config/conda_dependencies.yml", "more.txt")
+    assert (local.path, local.url) == ("wheels/own-1.0-py3-none-any.whl", None)
+    assert dependencies.files == ("aml_config/conda_dependencies.yml", "more.txt")
 
 
 REQUIREMENTS = """\
@@ -88,16 +92,25 @@ def test_requirements_with_every_line(tmp_path: Path) -> None:
     (tmp_path / "limits.txt").write_text("numpy<2\n")
     with pytest.raises(ConfigError) as failed:
         read(tmp_path, "requirements.txt", REQUIREMENTS)
-    assert failed.value.line == 12  # a # needs a space before it
-    found = read(tmp_path, "requirements.txt", REQUIREMENTS.replace("#not", " # not"))
-    assert (found.kind, found.python, found.index_url) == ("requirements", None, "https://index.example/simple")
-    assert found.find_links == (str(tmp_path / "wheels"),)
-    assert [one.name for one in found.options] == ["--index-url", "--find-links", "--pre"]
-    assert [(one.name, one.line) for one in found.pip] == [("numpy", 5), ("torch", 8), ("y-z", 9), ("pandas", 12)]
-    assert found.pip[0].hashes == ("sha256:aaaa", "sha256:bbbb")
-    assert found.pip[1].wheel == "torch-2.1.0+cpu-cp311-cp311-linux_x86_64.whl"
-    assert [(one.name, one.specifier) for one in found.constraints] == [("numpy", "<2")]
-    assert not found.needs_conda
+    assert failed.value.line == 12  # "#" starts a comment only after a space
+    dependencies = read(tmp_path, "requirements.txt", REQUIREMENTS.replace("#not", " # not"))
+    assert (dependencies.kind, dependencies.python, dependencies.index_url) == (
+        "requirements",
+        None,
+        "https://index.example/simple",
+    )
+    assert dependencies.find_links == (str(tmp_path / "wheels"),)
+    assert [option.name for option in dependencies.options] == ["--index-url", "--find-links", "--pre"]
+    assert [(option.name, option.line) for option in dependencies.pip] == [
+        ("numpy", 5),
+        ("torch", 8),
+        ("y-z", 9),
+        ("pandas", 12),
+    ]
+    assert dependencies.pip[0].hashes == ("sha256:aaaa", "sha256:bbbb")
+    assert dependencies.pip[1].wheel == "torch-2.1.0+cpu-cp311-cp311-linux_x86_64.whl"
+    assert [(option.name, option.specifier) for option in dependencies.constraints] == [("numpy", "<2")]
+    assert not dependencies.needs_conda
 
 
 WRONG = [
@@ -122,7 +135,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "line", "message", "hint"), WRONG)
-def test_what_cannot_be_used(tmp_path: Path, text: str, line: int, message: str, hint: str | None) -> None:
+def test_invalid_files(tmp_path: Path, text: str, line: int, message: str, hint: str | None) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError) as failed:
         read(tmp_path, "requirements.txt", text + "\n")
@@ -140,10 +153,10 @@ def test_a_link_out_of_the_project_is_outside(tmp_path: Path) -> None:
         read(project, "requirements.txt", "x-1.0-py3-none-any.whl\n")
 
 
-def test_requirements_that_name_each_other(tmp_path: Path) -> None:
+def test_circular_requirements(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("-r a.txt\nsix\n")
-    found = read(tmp_path, "a.txt", "-r b.txt\nnumpy\n")
-    assert [one.name for one in found.pip] == ["six", "numpy"]
+    dependencies = read(tmp_path, "a.txt", "-r b.txt\nnumpy\n")
+    assert [package.name for package in dependencies.pip] == ["six", "numpy"]
 
 
 @pytest.mark.parametrize(
@@ -157,8 +170,8 @@ def test_requirements_that_name_each_other(tmp_path: Path) -> None:
     ],
 )
 def test_conda_entries(text: str, name: str, channel: str | None, version: str) -> None:
-    found = conda_entry(text, "f", 1)
-    assert (found.name, found.channel, found.version, found.text) == (name, channel, version, text)
+    entry = parse_conda_entry(text, "f", 1)
+    assert (entry.name, entry.channel, entry.version, entry.text) == (name, channel, version, text)
 
 
 @pytest.mark.parametrize(
@@ -196,30 +209,30 @@ def test_the_pin_of_python(tmp_path: Path, written: str, pin: str | None) -> Non
     ],
 )
 def test_entries_are_read_as_pip_reads_them(text: str) -> None:
-    found, expected = parse_named(text), Parsed(text)
-    assert found.name == canonicalize_name(expected.name)
-    assert (found.extras, found.specifier) == (tuple(sorted(expected.extras)), str(expected.specifier))
-    assert (found.marker, found.url) == (str(expected.marker) if expected.marker else None, expected.url)
+    parsed, expected = parse_requirement(text), Parsed(text)
+    assert parsed.name == canonicalize_name(expected.name)
+    assert (parsed.extras, parsed.specifier) == (tuple(sorted(expected.extras)), str(expected.specifier))
+    assert (parsed.marker, parsed.url) == (str(expected.marker) if expected.marker else None, expected.url)
 
 
 @pytest.mark.parametrize(
     "text", ["x~=1", "x>=1.*", "x>1+cpu", "x==1,,<2", "x[a,,b]", "x;", "x; nonsense", "x=1", "x y"]
 )
-def test_entries_that_pip_does_not_read(text: str) -> None:
+def test_invalid_entries(text: str) -> None:
     with pytest.raises(InvalidRequirement):
         Parsed(text)
     with pytest.raises(InvalidRequirement):
-        parse_named(text)
+        parse_requirement(text)
 
 
 def test_an_entry_keeps_what_was_written(tmp_path: Path) -> None:
     line = Line("Torch==2.1.0+cpu ; python_version<'4' --hash=sha256:a", "f", 3)
-    found = pip_entry(line, tmp_path, tmp_path)
-    assert isinstance(found, PipLine)
-    assert (found.text, found.line, found.name, found.hashes) == (line.text, 3, "torch", ("sha256:a",))
+    entry = parse_pip_entry(line, tmp_path, tmp_path)
+    assert isinstance(entry, PipLine)
+    assert (entry.text, entry.line, entry.name, entry.hashes) == (line.text, 3, "torch", ("sha256:a",))
 
 
-# -- as they were written then -------------------------------------------------------------------------
+# -- files of the original -----------------------------------------------------------------------------
 
 THEN = {
     "template of 2017": """\
@@ -318,38 +331,40 @@ channels:
 
 
 @pytest.mark.parametrize("name", THEN)
-def test_files_as_users_wrote_them_are_read(tmp_path: Path, name: str) -> None:
-    found = read(tmp_path, "aml_config/conda_dependencies.yml", THEN[name])
-    assert found.python in (None, "3.5.2", "3.6.2")
-    assert [one.line for one in found.conda] == sorted(one.line for one in found.conda)
+def test_files_of_users(tmp_path: Path, name: str) -> None:
+    dependencies = read(tmp_path, "aml_config/conda_dependencies.yml", THEN[name])
+    assert dependencies.python in (None, "3.5.2", "3.6.2")
+    assert [package.line for package in dependencies.conda] == sorted(package.line for package in dependencies.conda)
     options = ["--index-url", "--extra-index-url"] if name == "template of 2017" else []
-    assert [one.name for one in found.options] == (["--extra-index-url"] if "version" in name else options)
+    assert [package.name for package in dependencies.options] == (
+        ["--extra-index-url"] if "version" in name else options
+    )
 
 
-def test_what_they_asked_for(tmp_path: Path) -> None:
-    found = read(tmp_path, "conda_dependencies.yml", THEN["reference page"])
-    assert [(one.name, one.path) for one in found.pip] == [
+def test_dependencies_of_the_reference_page(tmp_path: Path) -> None:
+    dependencies = read(tmp_path, "conda_dependencies.yml", THEN["reference page"])
+    assert [(package.name, package.path) for package in dependencies.pip] == [
         ("azure-storage", None),
         ("cntk", None),
         ("my-private-python-pkg", "wheels/my_private_python_pkg-1.0-py3-none-any.whl"),
     ]
-    found = read(tmp_path, "conda_dependencies.yml", THEN["template of 2017"])
-    assert [(one.name, one.specifier) for one in found.pip] == [
+    dependencies = read(tmp_path, "conda_dependencies.yml", THEN["template of 2017"])
+    assert [(package.name, package.specifier) for package in dependencies.pip] == [
         ("notebook", ""),
         ("azureml-requirements", ""),
         ("azure-ml-api-sdk", "==0.1.0a10"),
     ]
-    found = read(tmp_path, "conda_dependencies.yml", THEN["a build"])
-    assert [(one.name, one.version) for one in found.conda] == [
+    dependencies = read(tmp_path, "conda_dependencies.yml", THEN["a build"])
+    assert [(package.name, package.version) for package in dependencies.conda] == [
         ("python", "=3.5.2=0"),
         ("mkl", "=2017.0.3=0"),
         ("numpy", "1.13.1 py35_0"),
     ]
-    found = read(tmp_path, "conda_dependencies.yml", THEN["spaces around the sign"])
-    assert found.python == "3.5.2"
+    dependencies = read(tmp_path, "conda_dependencies.yml", THEN["spaces around the sign"])
+    assert dependencies.python == "3.5.2"
 
 
-def test_a_wheel_on_the_disk_of_whoever_wrote_the_file(tmp_path: Path) -> None:
+def test_wheel_on_the_disk_of_the_author(tmp_path: Path) -> None:
     text = THEN["reference page"].replace("wheels\\my", "C:\\temp\\my")
     with pytest.raises(ConfigError, match="is outside the project") as failed:
         read(tmp_path, "conda_dependencies.yml", text)
@@ -357,11 +372,11 @@ def test_a_wheel_on_the_disk_of_whoever_wrote_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", ["a{}b", "a{}# b", "-a{}x", "--find-links{}x\\ny"])
-def test_a_line_of_blanks_is_refused_at_once(tmp_path: Path, entry: str) -> None:
-    """In linear time: this many blanks would take minutes otherwise."""
+def test_long_line_of_blanks_is_fast(tmp_path: Path, entry: str) -> None:
+    """Parsing takes linear time. With quadratic time, this number of blanks would take minutes."""
     blanks = " " * 300_000
     text = 'dependencies:\n  - pip:\n    - "' + entry.format(blanks) + '"\n'
     with pytest.raises(ConfigError, match="300,0.. characters"):
         read(tmp_path, "conda_dependencies.yml", text)
     (tmp_path / "requirements.txt").write_text(f"six{blanks}# comment\n#{blanks}x\n{blanks}\n")
-    assert [one.text for one in read_dependencies(tmp_path / "requirements.txt", tmp_path).pip] == ["six"]
+    assert [line.text for line in read_dependencies(tmp_path / "requirements.txt", tmp_path).pip] == ["six"]

@@ -1,4 +1,4 @@
-"""``mlw project init`` takes the dependencies that a folder has; its files are data of unknown origin."""
+"""``mlw project init`` imports the dependencies of a folder, whose files are untrusted."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.config.project import adopt_folder
+from mlworkbench.config.project_folder import init_project
 from mlworkbench.environments import dependency_import
 from mlworkbench.environments.dependency_files import read_dependencies
-from mlworkbench.environments.dependency_import import Imported, import_dependencies
+from mlworkbench.environments.dependency_import import ImportedDependencies, import_dependencies
 
 SECRET = "hush-9d2e"
 REQUIREMENTS = f"""
@@ -32,19 +32,19 @@ this is no package
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    place = tmp_path / "code"
-    (place / "more").mkdir(parents=True)
-    (place / "wheels").mkdir()
-    (place / "wheels" / "ours-1.0-py3-none-any.whl").touch()
-    (place / "train.py").write_text("print('hello')\n")
-    (place / "more" / "base.txt").write_text("pandas\n-r ../requirements.txt\n-r base.txt\n")
-    (place / "limits.txt").write_text("numpy<2\n")
+    path = tmp_path / "code"
+    (path / "more").mkdir(parents=True)
+    (path / "wheels").mkdir()
+    (path / "wheels" / "ours-1.0-py3-none-any.whl").touch()
+    (path / "train.py").write_text("print('hello')\n")
+    (path / "more" / "base.txt").write_text("pandas\n-r ../requirements.txt\n-r base.txt\n")
+    (path / "limits.txt").write_text("numpy<2\n")
     (tmp_path / "outside.txt").write_text("evil\n")
-    monkeypatch.chdir(place)
-    return place
+    monkeypatch.chdir(path)
+    return path
 
 
-def written(folder: Path, imported: Imported) -> Path:
+def written(folder: Path, imported: ImportedDependencies) -> Path:
     template = (
         "# A comment.\nname: demo\n\n# Best first.\n#channels:\n#  - x\n\ndependencies:\n  - python=3.11\n\n  #- pip:\n"
     )
@@ -65,7 +65,7 @@ def test_requirements(folder):
         "./wheels/ours-1.0-py3-none-any.whl",
     )
     left = "\n".join(imported.left_out)
-    for words in (
+    for text in (
         "requirements.txt:3: --index-url https://index.example/simple: pip options are not imported",
         "requirements.txt:7: -r ../outside.txt: ../outside.txt is outside the project",
         "requirements.txt:8: -r https://index.example/evil.txt: requirement files by URL are not supported",
@@ -74,14 +74,14 @@ def test_requirements(folder):
         "requirements.txt:12: closed @ https://index.example/closed-1.0-py3-none-any.whl: the URL contains a secret",
         "requirements.txt:14: this is no package: ",
     ):
-        assert words in left, left
+        assert text in left, left
     assert len(imported.left_out) == 7 and SECRET not in left
-    found = read_dependencies(written(folder, imported), folder)
-    assert [one.name for one in found.pip] == ["numpy", "scikit-learn", "pandas", "tool", "ours"]
-    assert found.python == "3.11" and found.pip[-1].path == "wheels/ours-1.0-py3-none-any.whl"
+    dependencies = read_dependencies(written(folder, imported), folder)
+    assert [package.name for package in dependencies.pip] == ["numpy", "scikit-learn", "pandas", "tool", "ours"]
+    assert dependencies.python == "3.11" and dependencies.pip[-1].path == "wheels/ours-1.0-py3-none-any.whl"
 
 
-def test_an_environment_file_goes_before_requirements(folder):
+def test_environment_file_takes_precedence(folder):
     (folder / "requirements.txt").write_text("requests\n")
     (folder / "environment.yml").write_text(
         "name: old\nprefix: /home/ada/conda\nchannels:\n  - conda-forge\n  - https://c.example/t/tk-1234/private\n"
@@ -98,8 +98,8 @@ def test_an_environment_file_goes_before_requirements(folder):
     left = "\n".join(imported.left_out)
     assert "prefix: this key is not imported" in left and "--pre: pip options" in left and "tk-1234" not in left
     assert "requirements.txt: ignored because environment.yml was imported" in left
-    found = read_dependencies(written(folder, imported), folder)
-    assert (found.python, found.channels) == ("3.9", ("conda-forge",))
+    dependencies = read_dependencies(written(folder, imported), folder)
+    assert (dependencies.python, dependencies.channels) == ("3.9", ("conda-forge",))
 
 
 def test_a_pyproject(folder):
@@ -111,14 +111,14 @@ def test_a_pyproject(folder):
     imported = import_dependencies(folder)
     assert imported is not None and imported.packages == ("python>=3.10,<3.13", "torch>=2", "requests")
     left = "\n".join(imported.left_out)
-    for words in ("[project.optional-dependencies] is not imported: dev", "[tool.uv.index] is not"):
-        assert words in left, left
+    for text in ("[project.optional-dependencies] is not imported: dev", "[tool.uv.index] is not"):
+        assert text in left, left
     assert "dynamic dependencies are not imported: they require the build backend" in left
     assert read_dependencies(written(folder, imported), folder).python == ">=3.10,<3.13"
 
 
 def test_hostile_files(folder):
-    """Limits hold, links lead nowhere, and whatever is taken is read back as it was."""
+    """Limits apply, links are not followed, and imported entries are read back unchanged."""
     path = folder / "requirements.txt"
     path.symlink_to("/etc/passwd")
     imported = import_dependencies(folder)
@@ -135,7 +135,7 @@ def test_hostile_files(folder):
     ):
         path.write_bytes(text)
         imported = import_dependencies(folder)
-        assert imported is not None and not [one for one in imported.packages if one != "x"], text[:40]
+        assert imported is not None and not [package for package in imported.packages if package != "x"], text[:40]
         assert imported.left_out or imported.packages == ("x",), text[:40]
     path.unlink()
     os.mkfifo(path)
@@ -145,8 +145,8 @@ def test_hostile_files(folder):
     path.write_text("\n".join(nasty))
     imported = import_dependencies(folder)
     assert imported is not None and {"null", "yes", "on"} <= set(imported.pip)
-    found = read_dependencies(written(folder, imported), folder)
-    assert len(found.pip) == len(imported.pip)
+    dependencies = read_dependencies(written(folder, imported), folder)
+    assert len(dependencies.pip) == len(imported.pip)
 
 
 def test_a_file_without_packages_does_not_hide_the_next(folder):
@@ -161,7 +161,7 @@ def test_a_file_without_packages_does_not_hide_the_next(folder):
         (folder / name).write_text(text)
         imported = import_dependencies(folder)
         assert imported is not None and (imported.file, imported.pip) == ("pyproject.toml", ("torch>=2",)), name
-        assert [one for one in imported.left_out if one.startswith(reason)], imported.left_out
+        assert [message for message in imported.left_out if message.startswith(reason)], imported.left_out
         (folder / name).unlink()
     (folder / "pyproject.toml").write_text("")
     (folder / "requirements.txt").write_text("")
@@ -195,7 +195,7 @@ def test_entries_of_an_environment_file_that_are_not_packages(folder):
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
 def test_encodings_with_a_byte_order_mark(folder, encoding):
-    """PowerShell writes them, and pip reads them."""
+    """PowerShell writes files in these encodings, and pip reads them."""
 
     def write(name: str, text: str) -> None:
         mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
@@ -204,7 +204,7 @@ def test_encodings_with_a_byte_order_mark(folder, encoding):
     write("requirements.txt", "six==1.16.0\r\n")
     imported = import_dependencies(folder)
     assert imported is not None and (imported.pip, imported.left_out) == (("six==1.16.0",), ())
-    assert [one.name for one in read_dependencies(folder / "requirements.txt", folder).pip] == ["six"]
+    assert [package.name for package in read_dependencies(folder / "requirements.txt", folder).pip] == ["six"]
     write("environment.yml", "dependencies:\r\n- numpy\r\n")
     imported = import_dependencies(folder)
     assert imported is not None and imported.conda == ("numpy",)
@@ -238,17 +238,17 @@ def test_poetry(folder):
         *("numpy<2,>=1.26.4", "small<0.3,>=0.2.3", "near<1.3,>=1.2.3", "wide<2,>=1", "plain==2.0", "any"),
         *("both!=1.5,<2.0,>=1.0", "extra[a,b]<0.0.4,>=0.0.3"),
     )
-    assert [one.partition(";")[0] for one in imported.left_out] == [
+    assert [message.partition(";")[0] for message in imported.left_out] == [
         "pyproject.toml:14: ours: not a plain version",
         "pyproject.toml:15: either: not a plain version",
         "pyproject.toml: [tool.poetry.group] is not imported: dev",
     ]
-    assert all("poetry export -f requirements.txt" in one for one in imported.left_out)
+    assert all("poetry export -f requirements.txt" in message for message in imported.left_out)
     assert len(read_dependencies(written(folder, imported), folder).pip) == len(imported.pip)
 
 
 def test_dynamic_dependencies_of_setuptools(folder):
-    """Files that setuptools would read are taken; one outside the project is not."""
+    """Files that setuptools would read are imported, except those outside the project."""
     (folder / "deps.txt").write_text("six\n")
     (folder / "pyproject.toml").write_text(
         '[project]\nname = "x"\ndynamic = ["dependencies"]\n'
@@ -262,14 +262,14 @@ def test_dynamic_dependencies_of_setuptools(folder):
 def test_a_setup_script_is_not_the_script_to_run(folder):
     (folder / "train.py").unlink()
     (folder / "setup.py").write_text("from setuptools import setup\nsetup()\n")
-    assert adopt_folder(folder).runconfig("local").argument_vector == ()
+    assert init_project(folder).runconfig("local").argument_vector == ()
 
 
-def test_more_entries_than_any_project_has_are_refused_at_once(folder, monkeypatch):
+def test_too_many_entries_are_refused_fast(folder, monkeypatch):
     looked = []
-    monkeypatch.setattr(dependency_import, "_line_of", lambda text, entry: looked.append(entry) or 1)
+    monkeypatch.setattr(dependency_import, "_find_line", lambda text, entry: looked.append(entry) or 1)
     entries = "".join(f'"a{number}",\n' for number in range(5000))
     (folder / "pyproject.toml").write_text(f'[project]\nname = "x"\ndependencies = [\n{entries}]\n')
     imported = import_dependencies(folder)
-    assert any("more than 1000 entries" in one for one in imported.left_out)
+    assert any("more than 1000 entries" in message for message in imported.left_out)
     assert len(looked) < 1100

@@ -1,4 +1,4 @@
-"""Which Python runs the script, asked of real interpreters and of programs that pretend."""
+"""Select the Python that runs the script, with real interpreters and fake programs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.environments.existing import (
-    UNTRIED,
+    UNCHECKED,
+    environment_without_mlw,
     existing,
     find_python,
+    inspect_python,
     locate_python,
-    look_at_python,
-    own_environment_left,
-    path_without_own,
+    path_without_mlw,
 )
-from mlworkbench.environments.site import Site
+from mlworkbench.environments.solve_request import EnvironmentRequest
 from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute, Interpreter, RunConfig
 from mlworkbench.paths import Root, UserPaths
@@ -31,8 +31,8 @@ REAL = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 PYENV = Path.home() / ".pyenv"
 
 
-def pretend(path: Path, version: str, counter: Path | None = None) -> Path:
-    """A program that answers like a Python of that version, and notes each time it is asked."""
+def write_fake_python(path: Path, version: str, counter: Path | None = None) -> Path:
+    """Write a program that prints version facts like a Python of that version. Log each call to ``counter``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     count = f"echo x >> {counter}\n" if counter else ""
     path.write_text(f"#!/bin/sh\n{count}printf '%s %s %s %s' {version.replace('.', ' ')} '{path}'\n")
@@ -55,40 +55,40 @@ def env(*folders: Path) -> dict[str, str]:
 
 
 def test_python_goes_before_python3_whatever_the_folder(tmp_path: Path) -> None:
-    pretend(tmp_path / "a" / "python3", "3.9.1")
-    python = pretend(tmp_path / "b" / "python", "3.11.7")
-    found = find_python(None, env(tmp_path / "a", tmp_path / "b"), None)
-    assert found == Interpreter(str(python), (3, 11, 7), "first python on PATH")
+    write_fake_python(tmp_path / "a" / "python3", "3.9.1")
+    python = write_fake_python(tmp_path / "b" / "python", "3.11.7")
+    interpreter = find_python(None, env(tmp_path / "a", tmp_path / "b"), None)
+    assert interpreter == Interpreter(str(python), (3, 11, 7), "first python on PATH")
 
 
 def test_python3_where_there_is_no_python(tmp_path: Path) -> None:
-    python = pretend(tmp_path / "python3", "3.9.1")
+    python = write_fake_python(tmp_path / "python3", "3.9.1")
     assert find_python(None, env(tmp_path), None) == Interpreter(str(python), (3, 9, 1), "first python3 on PATH")
 
 
 def test_original_default_is_a_search(tmp_path: Path) -> None:
-    """Every local.compute of the original says `pythonLocation: python`; Debian has only python3."""
-    python = pretend(tmp_path / "python3", "3.9.1")
+    """Every local.compute of the original contains `pythonLocation: python`; Debian has only python3."""
+    python = write_fake_python(tmp_path / "python3", "3.9.1")
     assert find_python("python", env(tmp_path), None).path == str(python)
 
 
 @pytest.mark.parametrize("old", ["2.7.18", "3.4.10"])
-def test_too_old_python_is_passed_over_and_named(tmp_path: Path, old: str) -> None:
-    pretend(tmp_path / "python", old)
-    python3 = pretend(tmp_path / "python3", "3.9.1")
-    found = find_python(None, env(tmp_path), None)
-    assert found.path == str(python3)
-    assert found.reason == f"first python3 on PATH; {tmp_path}/python is Python {old}"
+def test_too_old_python_is_skipped_and_reported(tmp_path: Path, old: str) -> None:
+    write_fake_python(tmp_path / "python", old)
+    python3 = write_fake_python(tmp_path / "python3", "3.9.1")
+    interpreter = find_python(None, env(tmp_path), None)
+    assert interpreter.path == str(python3)
+    assert interpreter.reason == f"first python3 on PATH; {tmp_path}/python is Python {old}"
 
 
-def test_broken_shim_is_passed_over(tmp_path: Path) -> None:
+def test_broken_shim_is_skipped(tmp_path: Path) -> None:
     broken(tmp_path / "shims" / "python")
     broken(tmp_path / "shims" / "python3")
-    python3 = pretend(tmp_path / "bin" / "python3", "3.9.1")
+    python3 = write_fake_python(tmp_path / "bin" / "python3", "3.9.1")
     assert find_python(None, env(tmp_path / "shims", tmp_path / "bin"), None).path == str(python3)
 
 
-def test_none(tmp_path: Path) -> None:
+def test_no_python(tmp_path: Path) -> None:
     (tmp_path / "python").write_text("not a program")
     (tmp_path / "python3").mkdir()
     with pytest.raises(ConfigError) as caught:
@@ -97,9 +97,9 @@ def test_none(tmp_path: Path) -> None:
     assert "pythonLocation" in str(caught.value.hint)
 
 
-def test_only_old_ones(tmp_path: Path) -> None:
-    pretend(tmp_path / "python", "2.7.18")
-    pretend(tmp_path / "python3", "3.4.2")
+def test_only_old_pythons(tmp_path: Path) -> None:
+    write_fake_python(tmp_path / "python", "2.7.18")
+    write_fake_python(tmp_path / "python3", "3.4.2")
     with pytest.raises(ConfigError) as caught:
         find_python(None, env(tmp_path), None)
     assert caught.value.message == (
@@ -109,13 +109,13 @@ def test_only_old_ones(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_current_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = tmp_path / "asked"
-    pretend(tmp_path / "project" / "python", "3.11.7", asked)
-    pretend(tmp_path / "project" / "bin" / "python", "3.11.7", asked)
+    log = tmp_path / "asked"
+    write_fake_python(tmp_path / "project" / "python", "3.11.7", log)
+    write_fake_python(tmp_path / "project" / "bin" / "python", "3.11.7", log)
     monkeypatch.chdir(tmp_path / "project")
     with pytest.raises(ConfigError, match="no Python on PATH"):
         find_python(None, {"PATH": "::.:bin"}, tmp_path / "project")
-    assert not asked.exists()
+    assert not log.exists()
 
 
 # -- pythonLocation --------------------------------------------------------------------------------
@@ -123,26 +123,26 @@ def test_nothing_of_the_current_folder_is_run(tmp_path: Path, monkeypatch: pytes
 
 def test_location_forms(tmp_path: Path) -> None:
     project, home = tmp_path / "project", tmp_path / "home"
-    inside = pretend(project / ".venv" / "bin" / "python", "3.10.1")
-    at_home = pretend(home / "py" / "python", "3.11.1")
-    named = pretend(tmp_path / "bin" / "python3.12", "3.12.1")
+    inside = write_fake_python(project / ".venv" / "bin" / "python", "3.10.1")
+    at_home = write_fake_python(home / "py" / "python", "3.11.1")
+    program = write_fake_python(tmp_path / "bin" / "python3.12", "3.12.1")
     environ = {"PATH": str(tmp_path / "bin"), "HOME": str(home)}
     for location, path, reason in (
         (".venv/bin/python", inside, "pythonLocation"),
         (str(inside), inside, "pythonLocation"),
         ("~/py/python", at_home, "pythonLocation"),
-        ("python3.12", named, "pythonLocation, first python3.12 on PATH"),
+        ("python3.12", program, "pythonLocation, first python3.12 on PATH"),
     ):
         assert locate_python(location, environ, project) == (str(path), reason)
         assert find_python(location, environ, project).path == str(path)
 
 
 def test_locating_runs_nothing(tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    python = pretend(tmp_path / "python", "3.11.7", asked)
+    log = tmp_path / "asked"
+    python = write_fake_python(tmp_path / "python", "3.11.7", log)
     assert locate_python(str(python), env(), tmp_path)[0] == str(python)
     assert locate_python(None, env(tmp_path), tmp_path) == (str(python), "first python on PATH")
-    assert not asked.exists()
+    assert not log.exists()
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_locating_runs_nothing(tmp_path: Path) -> None:
         ("./old", "{}/old is Python 2.7.18, but scripts require Python 3.5 or newer"),
     ],
 )
-def test_location_that_will_not_do(tmp_path: Path, location: str, message: str) -> None:
+def test_invalid_location(tmp_path: Path, location: str, message: str) -> None:
     (tmp_path / "folder").mkdir()
     broken(tmp_path / "broken")
-    pretend(tmp_path / "old", "2.7.18")
+    write_fake_python(tmp_path / "old", "2.7.18")
     with pytest.raises(ConfigError) as caught:
         find_python(location, env(tmp_path / "empty"), tmp_path)
     assert caught.value.message == message.format(tmp_path)
@@ -170,16 +170,16 @@ def test_location_that_will_not_do(tmp_path: Path, location: str, message: str) 
 
 @pytest.mark.parametrize("python", sorted(PYENV.glob("versions/*/bin/python")) or [Path(REAL)], ids=str)
 def test_real_interpreters(python: Path) -> None:
-    asked = subprocess.run(
+    result = subprocess.run(
         [python, "-c", "import sys; print('.'.join(map(str, sys.version_info[:3])))"],
         capture_output=True,
         text=True,
         check=True,
     )
-    version = tuple(map(int, asked.stdout.split(".")))
+    version = tuple(map(int, result.stdout.split(".")))
     if version < (3, 5):
         with pytest.raises(
-            ConfigError, match=f"{python} is Python {asked.stdout.strip()}, but scripts require Python 3.5"
+            ConfigError, match=f"{python} is Python {result.stdout.strip()}, but scripts require Python 3.5"
         ):
             find_python(str(python), dict(os.environ), None)
     else:
@@ -189,15 +189,15 @@ def test_real_interpreters(python: Path) -> None:
 
 
 def test_virtual_environment_stays_one(tmp_path: Path) -> None:
-    """Its python is a link; followed to the end it would lose the environment's packages."""
+    """The python of a virtual environment is a link. Resolving the link would lose the environment's packages."""
     subprocess.run([REAL, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
     for _ in range(2):
         assert find_python(str(python), dict(os.environ), None, tmp_path / "cache.json").path == str(python)
 
 
-def test_project_cannot_slip_code_in(tmp_path: Path) -> None:
-    """Asking the version happens in the project's folder: neither its modules nor PYTHON* variables may matter."""
+def test_project_cannot_inject_code(tmp_path: Path) -> None:
+    """The version query runs in the project folder: neither its modules nor PYTHON* variables may affect it."""
     for name in ("sitecustomize", "usercustomize", "encodings", "sys"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'slipped')!r}, 'w')")
     environ = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSTARTUP": str(tmp_path / "sys.py")}
@@ -206,34 +206,34 @@ def test_project_cannot_slip_code_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not (PYENV / "shims" / "python").exists(), reason="needs pyenv")
-def test_pyenv_shim_is_seen_through(tmp_path: Path) -> None:
+def test_pyenv_shim_is_resolved(tmp_path: Path) -> None:
     versions = sorted(path.name for path in (PYENV / "versions").glob("3.*"))
     environ = {"PATH": f"{PYENV}/shims:/usr/bin:/bin", "HOME": str(Path.home()), "PYENV_ROOT": str(PYENV)}
     cache = tmp_path / "cache.json"
     for version in (versions[0], versions[-1], versions[0]):
         (tmp_path / ".python-version").write_text(version + "\n")
         for _ in range(2):
-            found = find_python(None, environ, tmp_path, cache)
-            assert found.version == tuple(map(int, version.split(".")))
-            assert Path(found.path).is_relative_to(PYENV / "versions" / version)
+            interpreter = find_python(None, environ, tmp_path, cache)
+            assert interpreter.version == tuple(map(int, version.split(".")))
+            assert Path(interpreter.path).is_relative_to(PYENV / "versions" / version)
 
 
 # -- cache -----------------------------------------------------------------------------------------
 
 
-def test_asked_once_until_it_changes(tmp_path: Path) -> None:
-    asked, cache = tmp_path / "asked", tmp_path / "deep" / "cache.json"
-    python = pretend(tmp_path / "bin" / "python", "3.11.7", asked)
+def test_version_is_cached_until_change(tmp_path: Path) -> None:
+    log, cache = tmp_path / "asked", tmp_path / "deep" / "cache.json"
+    python = write_fake_python(tmp_path / "bin" / "python", "3.11.7", log)
 
     def ask() -> tuple[tuple[int, int, int], int]:
         version = find_python(None, env(tmp_path / "bin"), tmp_path, cache).version
-        return version, asked.read_text().count("x")
+        return version, log.read_text().count("x")
 
     assert ask() == ((3, 11, 7), 1)
     assert ask() == ((3, 11, 7), 1)
-    pretend(python, "3.12.10", asked)
+    write_fake_python(python, "3.12.10", log)
     assert ask() == ((3, 12, 10), 2)
-    other = pretend(tmp_path / "other", "3.13.1", asked)
+    other = write_fake_python(tmp_path / "other", "3.13.1", log)
     python.unlink()
     python.symlink_to(other)
     assert ask() == ((3, 13, 1), 3)
@@ -245,14 +245,14 @@ def test_asked_once_until_it_changes(tmp_path: Path) -> None:
 def test_damaged_cache_does_not_matter(tmp_path: Path, content: bytes) -> None:
     cache = tmp_path / "cache.json"
     cache.write_bytes(content)
-    pretend(tmp_path / "python", "3.11.7")
+    write_fake_python(tmp_path / "python", "3.11.7")
     assert find_python(None, env(tmp_path), None, cache).version == (3, 11, 7)
     assert list(json.loads(cache.read_bytes())["entries"]) == [str(tmp_path / "python")]
 
 
-def test_falsified_cache_entry_is_asked_again(tmp_path: Path) -> None:
+def test_falsified_cache_entry_is_ignored(tmp_path: Path) -> None:
     cache = tmp_path / "cache.json"
-    python = pretend(tmp_path / "python", "3.11.7")
+    python = write_fake_python(tmp_path / "python", "3.11.7")
     find_python(None, env(tmp_path), None, cache)
     data = json.loads(cache.read_bytes())
     for version in ("3.11", [3, 11], [3, 11, "x"], None):
@@ -262,7 +262,7 @@ def test_falsified_cache_entry_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_unwritable_cache_does_not_matter(tmp_path: Path) -> None:
-    pretend(tmp_path / "python", "3.11.7")
+    write_fake_python(tmp_path / "python", "3.11.7")
     (tmp_path / "file").write_text("")
     assert find_python(None, env(tmp_path), None, tmp_path / "file" / "cache.json").version == (3, 11, 7)
 
@@ -270,34 +270,34 @@ def test_unwritable_cache_does_not_matter(tmp_path: Path) -> None:
 # -- mlw's own environment -------------------------------------------------------------------------
 
 
-def test_own_environment_is_left(tmp_path: Path) -> None:
-    """Asked of a real virtual environment, from inside and through a link to it."""
-    own = tmp_path / "own"
-    subprocess.run([REAL, "-m", "venv", "--without-pip", own], check=True)
-    (tmp_path / "link").symlink_to(own)
-    source = Path(__file__).parents[2] / "src"
+def test_own_environment_is_removed(tmp_path: Path) -> None:
+    """mlw runs in a real virtual environment, and PATH contains its folder and a link to it."""
+    prefix = tmp_path / "own"
+    subprocess.run([REAL, "-m", "venv", "--without-pip", prefix], check=True)
+    (tmp_path / "link").symlink_to(prefix)
+    source = Path(__file__).parents[3] / "src"
     question = (
         f"import sys, os; sys.path.insert(0, {str(source)!r}); import mlworkbench.environments.existing as e, json;"
-        "left = e.own_environment_left(os.environ);"
+        "left = e.environment_without_mlw(os.environ);"
         "print(json.dumps([left['PATH'], left.get('VIRTUAL_ENV'), e.find_python(None, os.environ, None).path]))"
     )
-    shutil.copy(pretend(tmp_path / "bin" / "python", "3.11.7"), tmp_path / "bin" / "python3")
-    environ = {"PATH": f"{own}/bin:{tmp_path}/link/bin:{tmp_path}/bin:/x", "VIRTUAL_ENV": str(own)}
-    done = subprocess.run([own / "bin" / "python", "-c", question], env=environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [f"{tmp_path}/bin:/x", None, str(tmp_path / "bin" / "python")]
+    shutil.copy(write_fake_python(tmp_path / "bin" / "python", "3.11.7"), tmp_path / "bin" / "python3")
+    environ = {"PATH": f"{prefix}/bin:{tmp_path}/link/bin:{tmp_path}/bin:/x", "VIRTUAL_ENV": str(prefix)}
+    result = subprocess.run([prefix / "bin" / "python", "-c", question], env=environ, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == [f"{tmp_path}/bin:/x", None, str(tmp_path / "bin" / "python")]
 
 
 def test_other_environments_stay() -> None:
     environ = {"PATH": "/project/.venv/bin:/usr/bin", "VIRTUAL_ENV": "/project/.venv", "X": "1"}
-    assert own_environment_left(environ) == environ
-    assert path_without_own({}) == os.defpath
+    assert environment_without_mlw(environ) == environ
+    assert path_without_mlw({}) == os.defpath
 
 
 def test_existing_environment(tmp_path: Path) -> None:
-    """The user's own Python is used untouched: nothing to build, nothing in front of PATH."""
-    python = pretend(tmp_path / "bin" / "python", "3.11.7")
-    site = Site(
+    """The user's Python is used unchanged: nothing to build, nothing prepended to PATH."""
+    python = write_fake_python(tmp_path / "bin" / "python", "3.11.7")
+    site = EnvironmentRequest(
         root=tmp_path,
         runconfig=RunConfig("local", "local"),
         compute=Compute("local", "local", python_location=str(python)),
@@ -310,19 +310,19 @@ def test_existing_environment(tmp_path: Path) -> None:
     assert (settled.interpreter.path, settled.path, settled.mounts, settled.variables) == (str(python), (), (), {})
 
 
-# -- looking only ----------------------------------------------------------------------------------
+# -- inspection without starting programs ----------------------------------------------------------
 
 
-def test_looking_starts_nothing_that_a_project_names(tmp_path: Path) -> None:
-    """Neither by a path nor by a name, wherever the program lies; what a run has tried is known."""
-    cache, python = tmp_path / "cache.json", pretend(tmp_path / "bin" / "python9", "3.9.1")
+def test_inspection_starts_no_program_of_the_project(tmp_path: Path) -> None:
+    """Inspection starts no program that pythonLocation names, by path or by name. It uses cached results of runs."""
+    cache, python = tmp_path / "cache.json", write_fake_python(tmp_path / "bin" / "python9", "3.9.1")
     for location, reason in ((str(python), "pythonLocation"), ("python9", "pythonLocation, first python9 on PATH")):
-        found = look_at_python(location, env(tmp_path / "bin"), tmp_path / "project", cache)
-        assert found == Interpreter(str(python), UNTRIED, f"{reason}; not checked")
+        interpreter = inspect_python(location, env(tmp_path / "bin"), tmp_path / "project", cache)
+        assert interpreter == Interpreter(str(python), UNCHECKED, f"{reason}; not checked")
     assert not cache.exists()
     (tmp_path / "project").mkdir()
     find_python(str(python), env(), tmp_path / "project", cache)
-    assert look_at_python(str(python), env(), tmp_path / "project", cache).version == (3, 9, 1)
+    assert inspect_python(str(python), env(), tmp_path / "project", cache).version == (3, 9, 1)
 
 
 INDIRECT = "; not checked: a script or shim could start a program of the project"
@@ -334,55 +334,55 @@ def linked(path: Path, program: str = REAL) -> Path:
     return path
 
 
-def test_looking_starts_what_is_on_path_outside_the_project_only(tmp_path: Path) -> None:
+def test_inspection_starts_programs_outside_the_project_only(tmp_path: Path) -> None:
     project = tmp_path / "project"
-    own = linked(project / ".venv" / "bin" / "python", str(shutil.copy(REAL, tmp_path / "python3")))
+    project_python = linked(project / ".venv" / "bin" / "python", str(shutil.copy(REAL, tmp_path / "python3")))
     outside = linked(tmp_path / "bin" / "python")
-    assert look_at_python(None, env(outside.parent, own.parent), project).version == sys.version_info[:3]
+    assert inspect_python(None, env(outside.parent, project_python.parent), project).version == sys.version_info[:3]
     inside = project / "bin" / "python"
     inside.parent.mkdir()
     shutil.copy(REAL, inside)
-    found = look_at_python(None, env(inside.parent, outside.parent), project)
-    assert found == Interpreter(str(inside), UNTRIED, "first python on PATH; not checked")
+    interpreter = inspect_python(None, env(inside.parent, outside.parent), project)
+    assert interpreter == Interpreter(str(inside), UNCHECKED, "first python on PATH; not checked")
 
 
 @pytest.mark.parametrize("kind", ["script", "asdf", "pyenv", "rye", "mise"])
-def test_looking_starts_no_shim(tmp_path: Path, kind: str) -> None:
-    """A shim starts what a file of the project names: .tool-versions, mise.toml, .python-version."""
-    asked, project = tmp_path / "asked", tmp_path / "project"
+def test_inspection_starts_no_shim(tmp_path: Path, kind: str) -> None:
+    """A shim starts what a project file selects: .tool-versions, mise.toml, .python-version."""
+    log, project = tmp_path / "asked", tmp_path / "project"
     project.mkdir()
     folder = tmp_path / (f".{kind}/shims" if kind in ("asdf", "pyenv", "rye") else "bin")
-    if kind == "mise":  # one program for all names
-        linked(folder / "python", str(pretend(tmp_path / "mise", "3.10.1", asked)))
+    if kind == "mise":  # mise links every program name to itself
+        linked(folder / "python", str(write_fake_python(tmp_path / "mise", "3.10.1", log)))
     elif kind == "rye":
         linked(folder / "python")
     else:
-        pretend(folder / "python", "3.10.1", asked)
+        write_fake_python(folder / "python", "3.10.1", log)
     (tmp_path / ".pyenv" / "versions").mkdir(parents=True)
     environ = env(folder, linked(tmp_path / "real" / "python").parent)
-    found = look_at_python(None, environ, project)
-    assert found == Interpreter(str(folder / "python"), UNTRIED, f"first python on PATH{INDIRECT}")
-    assert not asked.exists()
-    assert find_python(None, environ, project).version > UNTRIED  # a run is documented to start it
+    interpreter = inspect_python(None, environ, project)
+    assert interpreter == Interpreter(str(folder / "python"), UNCHECKED, f"first python on PATH{INDIRECT}")
+    assert not log.exists()
+    assert find_python(None, environ, project).version > UNCHECKED  # as documented, a run may start the shim
 
 
-def test_a_link_to_a_program_that_is_no_python_is_not_tried(tmp_path: Path) -> None:
+def test_link_to_other_program_is_not_started(tmp_path: Path) -> None:
     shutil.copy("/bin/echo", tmp_path / "mise")
     linked(tmp_path / "bin" / "python", str(tmp_path / "mise"))
-    assert look_at_python(None, env(tmp_path / "bin"), tmp_path / "project").reason.endswith(INDIRECT)
+    assert inspect_python(None, env(tmp_path / "bin"), tmp_path / "project").reason.endswith(INDIRECT)
 
 
-def test_looking_starts_nothing_in_the_folder_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inspection_does_not_run_in_the_project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     run = subprocess.run
 
-    def noted(words: list[str], **more: object) -> object:
+    def noted(command: list[str], **more: object) -> object:
         started.append((more["cwd"], more["env"]["PWD"]))  # type: ignore[index]
-        return run(words, **more)  # type: ignore[call-overload]
+        return run(command, **more)  # type: ignore[call-overload]
 
     monkeypatch.setattr("mlworkbench.environments.existing.subprocess.run", noted)
     monkeypatch.chdir(tmp_path)
     linked(tmp_path / "bin" / "python")
     environ = {**env(tmp_path / "bin"), "PWD": str(tmp_path)}
-    assert look_at_python(None, environ, tmp_path / "project").version == sys.version_info[:3]
+    assert inspect_python(None, environ, tmp_path / "project").version == sys.version_info[:3]
     assert started == [("/", "/")]

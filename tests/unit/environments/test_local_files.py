@@ -1,4 +1,4 @@
-"""What a project or its index names of this machine: files and repositories outside of the project stay there."""
+"""Local files and repositories outside the project, requested by a project or its index, are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlworkbench.environments.local_files import (
     allowed_file,
     check_repository,
     check_sources,
-    folders_of,
+    local_folders,
     local_path,
 )
 from mlworkbench.errors import ConfigError, SolveError
@@ -36,13 +36,13 @@ def test_a_file_that_an_index_names_is_not_taken(root: Path, tmp_path: Path):
 def test_a_package_outside_of_the_project_is_not_taken(root: Path, tmp_path: Path, where: str):
     wheel = tmp_path / "private-1.0-py3-none-any.whl"
     wheel.write_bytes(b"PK")
-    place = wheel
+    path = wheel
     if where == "link":
-        place = root / wheel.name
-        place.symlink_to(wheel)
+        path = root / wheel.name
+        path.symlink_to(wheel)
     with pytest.raises(SolveError, match="outside the project"):
-        allowed_file("private", place, [root])
-    assert allowed_file("private", place, [root, tmp_path]) == wheel.resolve()
+        allowed_file("private", path, [root])
+    assert allowed_file("private", path, [root, tmp_path]) == wheel.resolve()
 
 
 def test_a_package_of_the_project_is_taken(root: Path):
@@ -53,7 +53,7 @@ def test_a_package_of_the_project_is_taken(root: Path):
 
 def test_folders_among_addresses():
     places = ("https://packages.example.com/simple", "file:///srv/wheels", "/opt/wheels", "")
-    assert folders_of((*places, "wheels"), Path("/project")) == [
+    assert local_folders((*places, "wheels"), Path("/project")) == [
         Path("/srv/wheels"),
         Path("/opt/wheels"),
         Path("/project/wheels"),
@@ -84,7 +84,7 @@ def test_a_repository_on_a_server_is_not():
         ("- git+git://git.example.org/x#egg=bait", "unencrypted"),
     ],
 )
-def test_what_a_file_of_packages_cannot_smuggle_in(root: Path, text: str, message: str):
+def test_requirements_cannot_inject_options(root: Path, text: str, message: str):
     path = root / "aml_config" / "conda_dependencies.yml"
     path.write_text(f"name: x\ndependencies:\n  - python=3.11\n  - pip:\n    {text}\n")
     with pytest.raises(ConfigError, match=message):
@@ -102,25 +102,25 @@ SOURCES = [
 
 @pytest.mark.parametrize("text", SOURCES)
 @pytest.mark.parametrize("place", ["", "/wheels", "/project/../wheels"])
-def test_a_folder_outside_of_the_project_needs_the_word_of_the_user(root: Path, tmp_path: Path, text: str, place: str):
+def test_folder_outside_the_project_needs_consent(root: Path, tmp_path: Path, text: str, place: str):
     (tmp_path / "wheels").mkdir()
     file = root / "aml_config" / "conda_dependencies.yml"
     file.write_text(text.format(f"{tmp_path}{place}"))
-    asked = read_dependencies(file, root)
+    dependencies = read_dependencies(file, root)
     with pytest.raises(ConfigError, match="outside the project") as caught:
-        check_sources(asked, root, [tmp_path / "other", tmp_path / "wheels" / "deeper"])
+        check_sources(dependencies, root, [tmp_path / "other", tmp_path / "wheels" / "deeper"])
     assert "mlw settings add package-folders" in str(caught.value.hint) and caught.value.path == str(file)
-    check_sources(asked, root, [tmp_path])
+    check_sources(dependencies, root, [tmp_path])
 
 
 @pytest.mark.parametrize("text", SOURCES)
-def test_a_folder_of_the_project_needs_none(root: Path, text: str):
+def test_folder_of_the_project_needs_no_consent(root: Path, text: str):
     (root / "wheels").mkdir()
     (root / "a.yml").write_text(text.format(root / "wheels"))
     check_sources(read_dependencies(root / "a.yml", root), root, [])
 
 
-def test_a_link_in_the_project_is_not_the_word_of_the_user(root: Path, tmp_path: Path):
+def test_link_in_the_project_is_no_consent(root: Path, tmp_path: Path):
     (root / "channel").symlink_to(tmp_path)
     (root / "a.yml").write_text("channels:\n  - ./channel\ndependencies: []\n")
     with pytest.raises(ConfigError, match="outside the project"):

@@ -1,4 +1,4 @@
-"""Environments that mlw builds: what a run gets of the lock."""
+"""Environments managed by mlw: what a run gets from the lock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.environments import managed as module
-from mlworkbench.environments.site import Site
+from mlworkbench.environments.solve_request import EnvironmentRequest
 from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute, JsonDict, RunConfig
 from mlworkbench.paths import UserPaths
@@ -32,7 +32,7 @@ def settle(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> tuple
     python = {"source": "conda", "version": version}
     lock = {"kind": "managed", "python": python, "conda": [], "pip": [], "glibc": None, "digest": "0" * 64}
     monkeypatch.setattr(module, "_solve", lambda site, platform: lock)
-    site = Site(
+    site = EnvironmentRequest(
         root=folder,
         runconfig=RunConfig("local", "local"),
         compute=Compute("local", "local"),
@@ -59,9 +59,9 @@ def test_a_version_without_numbers_is_an_error(tmp_path: Path, monkeypatch: pyte
         settle(tmp_path, monkeypatch, "main")
 
 
-def repeat(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, lock: JsonDict) -> JsonDict:
-    monkeypatch.setattr(module, "with_tools", lambda solved, *_: solved)
-    site = Site(
+def reuse_lock(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, lock: JsonDict) -> JsonDict:
+    monkeypatch.setattr(module, "add_tools", lambda solved, *_: solved)
+    site = EnvironmentRequest(
         root=folder,
         runconfig=RunConfig("box", "box"),
         compute=Compute("box", kind),
@@ -74,29 +74,27 @@ def repeat(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, lock: JsonD
     return module.managed(site).lock
 
 
-def test_a_program_that_a_lock_names_is_not_for_the_host_of_a_container(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Locks of containers never have one; this one was written by hand, or is of another target."""
+def test_host_python_of_a_lock_is_not_for_containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock for containers never names a Python of the host. This lock was edited or belongs to another target."""
     for kind in ("docker", "remotedocker"):
         with pytest.raises(ConfigError, match="/srv/project/evil") as caught:
-            repeat(tmp_path, monkeypatch, kind, LOCK)
+            reuse_lock(tmp_path, monkeypatch, kind, LOCK)
         assert "--locked" in (caught.value.hint or "")
-    assert repeat(tmp_path, monkeypatch, "local", LOCK)["python"] == LOCK["python"]
+    assert reuse_lock(tmp_path, monkeypatch, "local", LOCK)["python"] == LOCK["python"]
 
 
-def test_a_program_in_a_project_is_not_for_this_machine_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless it is the Python that a run on this machine would find."""
+def test_python_in_a_project_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python inside a project is refused, unless a run on this machine would use it anyway."""
     mark, program = tmp_path / "mark", tmp_path / "project" / "evil"
     (tmp_path / "project" / "aml_config").mkdir(parents=True)
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
     program.chmod(0o755)
     python = {"source": "host", "version": "3.11.7", "path": str(program)}
     with pytest.raises(ConfigError, match="inside a project, which is not trusted"):
-        repeat(tmp_path, monkeypatch, "local", {**LOCK, "python": python})
+        reuse_lock(tmp_path, monkeypatch, "local", {**LOCK, "python": python})
     assert not mark.exists()
     monkeypatch.setattr(module, "_host_python", lambda site: (str(program), "3.11.7"))
-    assert repeat(tmp_path, monkeypatch, "local", {**LOCK, "python": python})["python"] == python
+    assert reuse_lock(tmp_path, monkeypatch, "local", {**LOCK, "python": python})["python"] == python
 
 
 WHEEL = {"name": "a", "version": "1", "url": "https://x.example/a-1-py3-none-any.whl", "sha256": "1" * 64}
@@ -122,9 +120,9 @@ CONDA = {"name": "a", "version": "1", "build": "0", "subdir": "noarch", "depends
         {"python": {"source": "host", "version": "3.11.7", "path": "evil"}},
     ],
 )
-def test_a_lock_with_anything_else_than_packages_is_refused(
+def test_lock_with_anything_but_packages_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: JsonDict
 ) -> None:
     with pytest.raises(ConfigError, match="the lock file of that run") as caught:
-        repeat(tmp_path, monkeypatch, "local", {**LOCK, **change})
+        reuse_lock(tmp_path, monkeypatch, "local", {**LOCK, **change})
     assert "--locked" in (caught.value.hint or "")

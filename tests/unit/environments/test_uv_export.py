@@ -1,4 +1,4 @@
-"""A uv.lock is read from the project's own two files: no workspace above the project has a say."""
+"""A uv.lock is exported from the project's own two files: workspaces above the project have no effect."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.environments.lockfiles import read_lockfile
-from mlworkbench.environments.pip import find_uv
+from mlworkbench.environments.lock_readers import read_lockfile
+from mlworkbench.environments.pip_solve import find_uv
 from mlworkbench.environments.uv_export import export_lock
 from mlworkbench.errors import ConfigError, SolveError
-from tests.unit.test_solve import HERE, Desk, environ, names, serving, write_wheel
+from tests.unit.environments.test_solve import HOST_PYTHON, ProjectSolver, environ, names, serve_folder, write_wheel
 
-__all__ = ["environ"]  # a fixture
+__all__ = ["environ"]  # re-exported fixture
 
 PROJECT = '[project]\nname = "good"\nversion = "1"\nrequires-python = ">=3.9"\ndependencies = ["greet"]\n'
 ABOVE = '[project]\nname = "above"\nversion = "1"\nrequires-python = ">=3.9"\n[tool.uv.workspace]\nmembers = ["**"]\n'
@@ -41,8 +41,8 @@ wheels = [
 """
 
 
-class Site:
-    """A server with a genuine package and another of the same name and version."""
+class PackageServer:
+    """A server with a genuine package and a hostile one with the same name and version."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.address = f"http://127.0.0.1:{port}"
@@ -76,59 +76,61 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path):
+def package_server(tmp_path):
     (tmp_path / "server").mkdir()
-    with serving(tmp_path / "server") as port:
-        yield Site(tmp_path / "server", port)
+    with serve_folder(tmp_path / "server") as port:
+        yield PackageServer(tmp_path / "server", port)
 
 
-def desk_in(folder: Path, environ, cache: Path) -> Desk:
+def make_solver(folder: Path, environ, cache: Path) -> ProjectSolver:
     folder.mkdir()
-    desk = Desk(folder, environ)
-    desk.cache = cache
-    return desk
+    solver = ProjectSolver(folder, environ)
+    solver.cache = cache
+    return solver
 
 
-def test_a_clone_inside_a_workspace_does_not_change_the_lock_of_another_project(tmp_path, environ, site):
-    """The clone has the same two files as the user's project, and a workspace with another lock file above them."""
-    clone, own = (desk_in(tmp_path / name, environ, tmp_path / "cache") for name in ("hostile", "mine"))
-    site.workspace(tmp_path / "hostile", "project")
-    for desk in (clone, own):
-        site.project(desk.root)
-        lock = desk.solve(read_lockfile(desk.root / "uv.lock", desk.root), host=HERE).lock
-        assert [(one["name"], one["sha256"]) for one in lock["pip"]] == [("greet", site.genuine)]
+def test_a_clone_inside_a_workspace_does_not_change_the_lock_of_another_project(tmp_path, environ, package_server):
+    """The clone has the same two files as the user's project and is inside a workspace with another lock file."""
+    clone, mine = (make_solver(tmp_path / name, environ, tmp_path / "cache") for name in ("hostile", "mine"))
+    package_server.workspace(tmp_path / "hostile", "project")
+    for solver in (clone, mine):
+        package_server.project(solver.root)
+        lock = solver.solve(read_lockfile(solver.root / "uv.lock", solver.root), host=HOST_PYTHON).lock
+        assert [(entry["name"], entry["sha256"]) for entry in lock["pip"]] == [("greet", package_server.genuine)]
 
 
-def test_a_workspace_above_the_temporary_folder_is_not_read(tmp_path, environ, site, monkeypatch):
-    """Other users can write files to /tmp."""
-    desk = desk_in(tmp_path / "mine", environ, tmp_path / "cache")
-    site.project(desk.root)
+def test_a_workspace_above_the_temporary_folder_is_not_read(tmp_path, environ, package_server, monkeypatch):
+    """Other users can create a workspace in /tmp."""
+    solver = make_solver(tmp_path / "mine", environ, tmp_path / "cache")
+    package_server.project(solver.root)
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    site.workspace(temporary, "x")
+    package_server.workspace(temporary, "x")
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    lock = desk.solve(read_lockfile(desk.root / "uv.lock", desk.root), host=HERE).lock
-    assert [one["sha256"] for one in lock["pip"]] == [site.genuine]
+    lock = solver.solve(read_lockfile(solver.root / "uv.lock", solver.root), host=HOST_PYTHON).lock
+    assert [entry["sha256"] for entry in lock["pip"]] == [package_server.genuine]
     assert sorted(path.name for path in temporary.iterdir()) == ["pyproject.toml", "uv.lock"]
 
 
-def test_what_was_read_is_what_is_exported(tmp_path, environ, site):
-    """The key of a remembered lock and uv see the same text, also if the file changes in between."""
-    desk = desk_in(tmp_path / "mine", environ, tmp_path / "cache")
-    site.project(desk.root)
-    asked = read_lockfile(desk.root / "uv.lock", desk.root)
-    (desk.root / "uv.lock").write_text(site.other_lock("."))
-    assert [one["sha256"] for one in desk.solve(asked, host=HERE).lock["pip"]] == [site.genuine]
-    changed = desk.solve(read_lockfile(desk.root / "uv.lock", desk.root), host=HERE)
-    assert not changed.kept and [one["sha256"] for one in changed.lock["pip"]] == [site.evil]
+def test_export_uses_the_text_that_was_read(tmp_path, environ, package_server):
+    """The cache key and uv use the same text, even if the file changes after it was read."""
+    solver = make_solver(tmp_path / "mine", environ, tmp_path / "cache")
+    package_server.project(solver.root)
+    dependencies = read_lockfile(solver.root / "uv.lock", solver.root)
+    (solver.root / "uv.lock").write_text(package_server.other_lock("."))
+    assert [entry["sha256"] for entry in solver.solve(dependencies, host=HOST_PYTHON).lock["pip"]] == [
+        package_server.genuine
+    ]
+    changed = solver.solve(read_lockfile(solver.root / "uv.lock", solver.root), host=HOST_PYTHON)
+    assert not changed.cached and [entry["sha256"] for entry in changed.lock["pip"]] == [package_server.evil]
 
 
-def test_the_root_of_a_workspace_inside_the_project_is_exported(tmp_path, environ, site):
-    desk = desk_in(tmp_path / "mine", environ, tmp_path / "cache")
-    site.project(desk.root)
-    with (desk.root / "pyproject.toml").open("a") as file:
+def test_the_root_of_a_workspace_inside_the_project_is_exported(tmp_path, environ, package_server):
+    solver = make_solver(tmp_path / "mine", environ, tmp_path / "cache")
+    package_server.project(solver.root)
+    with (solver.root / "pyproject.toml").open("a") as file:
         file.write('[tool.uv.workspace]\nmembers = ["parts/*"]\n')
-    lock = desk.solve(read_lockfile(desk.root / "uv.lock", desk.root), host=HERE).lock
+    lock = solver.solve(read_lockfile(solver.root / "uv.lock", solver.root), host=HOST_PYTHON).lock
     assert names(lock["pip"]) == {"greet": "1.0"}
 
 
@@ -176,7 +178,7 @@ def test_a_package_that_is_not_in_the_lock_file_is_refused(monkeypatch, source, 
 
 
 def exported(monkeypatch, source: str, line: str) -> list[str]:
-    """What is taken of a line that uv prints."""
+    """Return the exported requirements if uv prints this line."""
 
     class Done:
         returncode, stdout, stderr = 0, line + "\n", ""
@@ -192,7 +194,7 @@ def test_a_damaged_lock_file_is_refused(environ):
 
 
 def test_uv_is_not_a_shim(tmp_path, monkeypatch):
-    """It is started in the project's folder, where a shim starts what .tool-versions names."""
+    """A shim is refused: it would start the program that the project's .tool-versions file selects."""
     monkeypatch.setattr("sys.prefix", str(tmp_path / "nothing"))
     for folder in ("bin", "shims"):
         (tmp_path / folder).mkdir()

@@ -1,4 +1,4 @@
-"""Variables of the user in what a project names: which are expanded, for whom, and what uv gets to see."""
+"""Variables in a project's URLs: which are expanded, for which hosts, and which environment variables uv receives."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 from mlworkbench.environments.channels import indexes_of, user_indexes
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
-from mlworkbench.environments.reading import pip_entry
+from mlworkbench.environments.dependency_parser import parse_pip_entry
 from mlworkbench.environments.uv_environment import uv_environment
-from mlworkbench.environments.variables import Allowed, expand_credentials
+from mlworkbench.environments.variable_policy import AllowedVariables, expand_credentials
 from mlworkbench.errors import ConfigError
 
 ENVIRON = {"WHO": "ada", "WORD": "p/w@x:y$%20", "BOTH": "ada:hush"}
-ALLOWED = Allowed(ENVIRON, frozenset({"index.example.org", "plain.example.org:80", "other.example.org:8443"}))
+ALLOWED = AllowedVariables(ENVIRON, frozenset({"index.example.org", "plain.example.org:80", "other.example.org:8443"}))
 
 
 def expand(address: str) -> str:
@@ -36,7 +36,7 @@ def expand(address: str) -> str:
         ("https://evil.example.org/$WHO/${who}/%24{WHO}", "https://evil.example.org/$WHO/${who}/%24{WHO}"),
     ],
 )
-def test_user_and_password_for_hosts_that_the_user_has_named(address, filled):
+def test_credentials_for_allowed_hosts(address, filled):
     assert expand(address) == filled
 
 
@@ -45,7 +45,7 @@ def test_user_and_password_for_hosts_that_the_user_has_named(address, filled):
     [
         "https://${WHO}@evil.example.org/simple",
         "https://${WHO}@index.example.org.evil.example.org/",
-        "http://${WHO}@index.example.org/simple",  # named for HTTPS
+        "http://${WHO}@index.example.org/simple",  # not HTTPS
         "https://${WHO}@index.example.org:8443/",
         "https://${WHO}@index.example.org@evil.example.org/",
         "https://evil.example.org/${WHO}@index.example.org/",
@@ -64,7 +64,7 @@ def test_user_and_password_for_hosts_that_the_user_has_named(address, filled):
         "https://${UNSET}@index.example.org/",
     ],
 )
-def test_all_else_is_refused_with_file_and_line(address):
+def test_other_variables_are_refused(address):
     with pytest.raises(ConfigError, match=r"requirements.txt:3: variable \$\{[A-Z]+\} is not .*") as caught:
         expand(address)
     assert caught.value.hint
@@ -75,18 +75,20 @@ def test_all_else_is_refused_with_file_and_line(address):
     [
         Dependencies("a.yml", channels=("https://evil.example.org/${WHO}",)),
         Dependencies("a.yml", conda=(Requirement("https://evil.example.org/${WHO}::a", "a.yml", 1, "a"),)),
-        Dependencies("a.yml", pip=(pip_entry(Line("./${WHO}/a-1.0.whl", "a.yml", 1), Path("/p"), Path("/p")),)),
-        Dependencies("a.yml", pip=(pip_entry(Line("a @ https://e.org/${WHO}.whl", "a.yml", 1), Path(), Path()),)),
-        Dependencies("a.yml", constraints=(pip_entry(Line("https://e.org/${WHO}.whl", "a.yml", 1), Path(), Path()),)),
+        Dependencies("a.yml", pip=(parse_pip_entry(Line("./${WHO}/a-1.0.whl", "a.yml", 1), Path("/p"), Path("/p")),)),
+        Dependencies("a.yml", pip=(parse_pip_entry(Line("a @ https://e.org/${WHO}.whl", "a.yml", 1), Path(), Path()),)),
+        Dependencies(
+            "a.yml", constraints=(parse_pip_entry(Line("https://e.org/${WHO}.whl", "a.yml", 1), Path(), Path()),)
+        ),
     ],
     ids=["channel", "conda", "path", "address", "constraint"],
 )
-def test_wherever_a_project_names_a_place(dependencies):
+def test_every_url_of_a_project_is_checked(dependencies):
     with pytest.raises(ConfigError, match=r"\$\{WHO\}"):
         expand_credentials(dependencies, ALLOWED)
 
 
-def test_uv_gets_no_variable_that_could_hold_a_secret():
+def test_uv_gets_no_secret_variables():
     needed = {"PATH": "/bin", "HOME": "/home/ada", "UV_CACHE_DIR": "/c", "UV_INDEX_STRATEGY": "first-index"}
     secret = {
         "AWS_SECRET_ACCESS_KEY": "x",
@@ -108,17 +110,17 @@ def test_uv_gets_no_variable_that_could_hold_a_secret():
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with a hook that fires, and with another repository of this machine as its submodule."""
+    """A repository with a hook, and with another local repository as submodule."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"]
     inner, outer = tmp_path / "inner", tmp_path / "outer"
     for folder in (inner, outer):
         folder.mkdir()
         (folder / "a.txt").write_text("a")
-        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
-            subprocess.run([*git, *words], cwd=folder, env=environ, check=True)
-    for words in (["submodule", "--quiet", "add", str(inner), "part"], ["commit", "-qm", "y"]):
-        subprocess.run([*git, *words], cwd=outer, env=environ, check=True)
+        for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+            subprocess.run([*git, *arguments], cwd=folder, env=environ, check=True)
+    for arguments in (["submodule", "--quiet", "add", str(inner), "part"], ["commit", "-qm", "y"]):
+        subprocess.run([*git, *arguments], cwd=outer, env=environ, check=True)
     hook = outer / ".git" / "hooks" / "post-checkout"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/fired\n")
@@ -130,7 +132,7 @@ def repository(tmp_path: Path) -> Path:
     ("words", "refused"),
     [
         ("checkout -q -b other", None),
-        ("clone -q --no-hardlinks . {place}/copy", None),  # as uv does it from its cache
+        ("clone -q --no-hardlinks . {place}/copy", None),  # like uv's clones from its cache
         ("-C {place}/outer submodule update --init --force part", "transport 'file' not allowed"),
         ("clone -q ext::{place}/outer/.git/hooks/post-checkout {place}/copy", "transport 'ext' not allowed"),
     ],
@@ -140,12 +142,12 @@ def test_git_of_uv_runs_no_hooks_and_clones_from_servers(repository: Path, tmp_p
     subprocess.run(["git", "submodule", "-q", "deinit", "-f", "part"], cwd=repository, check=True)
     environ = uv_environment({"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
     command = ["git", *words.format(place=tmp_path).split()]
-    done = subprocess.run(command, cwd=repository, env=environ, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=repository, env=environ, capture_output=True, text=True, check=False)
     assert not (tmp_path / "fired").exists()
-    assert (done.returncode == 0) == (refused is None) and (refused or "") in done.stderr, done
+    assert (result.returncode == 0) == (refused is None) and (refused or "") in result.stderr, result
 
 
-def test_settings_for_uv_become_lines_of_its_file():
+def test_uv_settings_become_requirement_lines():
     environ = {
         "UV_DEFAULT_INDEX": "own-1=https://own.example.org/simple",
         "UV_INDEX_OWN_1_USERNAME": "ada",
@@ -170,15 +172,15 @@ def test_settings_for_uv_become_lines_of_its_file():
     assert "project" not in "".join(user_indexes(environ, Path()).lines())
 
 
-def test_relative_folders_are_the_projects_or_beside_the_settings(tmp_path, monkeypatch):
-    """Not of the folder where the command is typed: uv looks in the project."""
+def test_relative_folders(tmp_path, monkeypatch):
+    """Relative folders are not resolved against the current folder, because uv runs in the project."""
     project, elsewhere, settings = (tmp_path / name for name in ("project", "elsewhere", "settings"))
     for folder in (project / "index", elsewhere / "typed", settings / "wheels"):
         folder.mkdir(parents=True)
     (settings / "pip.conf").write_text("[global]\nfind-links = wheels typed https://links.example.org/\n")
     environ = {"PIP_CONFIG_FILE": str(settings / "pip.conf"), "PIP_EXTRA_INDEX_URL": "typed"}
-    options = tuple(Option("", "f", 1, "--extra-index-url", place) for place in ("index", "typed", "file:index"))
+    options = tuple(Option("", "f", 1, "--extra-index-url", address) for address in ("index", "typed", "file:index"))
     monkeypatch.chdir(elsewhere)
-    found = indexes_of(Dependencies(options=options), environ, project)
-    assert found.extra == ("index", "file:index")
-    assert found.find_links == (str(settings / "wheels"), "https://links.example.org/")
+    indexes = indexes_of(Dependencies(options=options), environ, project)
+    assert indexes.extra == ("index", "file:index")
+    assert indexes.find_links == (str(settings / "wheels"), "https://links.example.org/")

@@ -1,4 +1,4 @@
-"""The texts of ``mlw explain``: each speaks of messages that mlw prints, and each message that names one finds it."""
+"""The texts of ``mlw explain``: mlw prints every message that they list, and each message leads to its text."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ import pytest
 
 from mlworkbench import explain
 from mlworkbench.attachments import Attachment
-from mlworkbench.cli.explain import page
-from mlworkbench.environments.supply import _as_solve_error
+from mlworkbench.cli.explain import format_page
+from mlworkbench.environments.package_supply import _to_solve_error
 from mlworkbench.errors import HostError, LaunchError, UnknownName, Unreachable
 from mlworkbench.explain import GROUPS, symptom, symptom_of, symptoms
 from mlworkbench.hosts import openssh, replies
-from mlworkbench.hosts.facts import Engine, Facts, Reach
+from mlworkbench.hosts.host_facts import Engine, Facts, Reach
 from mlworkbench.model import Compute, Run
-from mlworkbench.remote import complaints
-from mlworkbench.remote.environments.tools import NoEnvironment, fetch
+from mlworkbench.remote import engine_errors
+from mlworkbench.remote.environments.build_tools import NoEnvironment, fetch
 from mlworkbench.remote.shared import endings
-from mlworkbench.remote.shared.failure import failure, refusal, text_of
-from mlworkbench.report.failures import gpu_page, gpu_summary, page_of
-from mlworkbench.targets.check import engine_trouble, judge
+from mlworkbench.remote.shared.failure import failure, failure_answer, text_of
+from mlworkbench.report.failure_report import gpu_page, gpu_summary, page_of
+from mlworkbench.targets.machine_check import engine_error, machine_findings
 from tests.test_docs import check_options
-from tests.unit.test_fold import SPEC
+from tests.unit.history.test_fold import SPEC
 
 SOURCE = Path(explain.__file__).parents[1]
 TEXTS = {one.name: one for one in symptoms()}
 ATTACHMENT = Attachment(Path("/nowhere"), "ada@there:22", "there", "ada", 22)
 
-# Words that others print.
+# Messages of other programs, which do not occur in mlw's source code.
 FOREIGN = {
     "No space left on device",
     "Disk quota exceeded",
     "out of memory",
     "ModuleNotFoundError: No module named '…'",
 }
-# Words that are put together of pieces: each of them is in the source.
+# Messages that the source code composes from these parts.
 TOGETHER = {
     "no project found: no folder aml_config in … or any parent folder": (
         "no project found: no folder",
@@ -79,11 +79,11 @@ TOGETHER = {
 }
 
 
-# -- what the source says --------------------------------------------------------------------------
+# -- messages in the source code -------------------------------------------------------------------
 
 
 def in_words(node: ast.AST) -> str | None:
-    """A string of the source, with … for what is filled in."""
+    """Return the string of a syntax node, with … for each inserted value, or None if the node is not a string."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return re.sub(r"%[srd]|%\.\d[fg]|\{\w+\}", "…", node.value).replace("%%", "%")
     if isinstance(node, ast.JoinedStr):
@@ -95,7 +95,7 @@ def in_words(node: ast.AST) -> str | None:
 
 @cache
 def nodes() -> list[tuple[Path, list[ast.AST]]]:
-    """The syntax of all modules, read once for all tests."""
+    """Return the syntax nodes of all modules, cached for all tests."""
     paths = [path for path in SOURCE.rglob("*.py") if "samples" not in path.parts]
     return [(path, list(ast.walk(ast.parse(path.read_text())))) for path in paths]
 
@@ -107,12 +107,12 @@ def sentences() -> frozenset[str]:
 
 @cache
 def texts() -> frozenset[str]:
-    """The sentences, with and without … for what is filled in."""
+    """Return the strings of the source code, with and without … for inserted values."""
     return sentences() | {one.replace("…", "") for one in sentences()}
 
 
 def has_in_order(text: str, parts: list[str]) -> bool:
-    """Whether the text has these parts, one after the other. (A pattern with .*? takes a hundred times as long.)"""
+    """Return whether the text contains these parts in order. (A pattern with .*? takes a hundred times as long.)"""
     end = 0
     for part in parts:
         start = text.find(part, end)
@@ -122,12 +122,12 @@ def has_in_order(text: str, parts: list[str]) -> bool:
     return True
 
 
-def is_said(words: str) -> bool:
+def is_printed(words: str) -> bool:
     if words in TOGETHER:
         return all(any(piece in one for one in sentences()) for piece in TOGETHER[words])
     unknown = re.match(r"unknown ([a-z ]+) '…'", words)
     if unknown:
-        return unknown[1] in sentences()  # the kind of a name
+        return unknown[1] in sentences()  # such as "run configuration"
     parts = [part.strip(" '\"") for part in words.rstrip("…: ").split("…")]
     return any(has_in_order(text, parts) for text in texts())
 
@@ -137,7 +137,7 @@ MESSAGES = [(one.name, words) for one in TEXTS.values() for words in one.seen()]
 
 @pytest.mark.parametrize(("name", "words"), MESSAGES, ids=[f"{name}: {words[:40]}" for name, words in MESSAGES])
 def test_every_message_is_one_that_is_printed(name, words):
-    assert words in FOREIGN or is_said(words), f"{name}: nothing prints: {words}"
+    assert words in FOREIGN or is_printed(words), f"{name}: nothing prints: {words}"
 
 
 FORMER = [(one.name, words) for one in TEXTS.values() for words in one.former()]
@@ -149,8 +149,8 @@ def test_messages_of_earlier_versions_find_their_page(name, words):
 
 
 def test_words_that_nobody_prints_are_noticed():
-    assert not is_said("the machine … is on holiday")
-    assert not is_said("unknown planet '…'; available: …")
+    assert not is_printed("the machine … is on holiday")
+    assert not is_printed("unknown planet '…'; available: …")
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -175,11 +175,11 @@ def test_names_are_unique_and_every_folder_is_a_group():
     assert {path.parent.name for path in paths} == set(GROUPS)
 
 
-# -- what the source names -------------------------------------------------------------------------
+# -- text names in the source code -----------------------------------------------------------------
 
 
 def named() -> list[tuple[str, str, ast.AST | None]]:
-    """(place, name of a text, the message beside it)."""
+    """Return (location, name of a text, message in the same call) for each name in the source code."""
     found = []
     for path, several in nodes():
         if "remote" in path.parts:
@@ -219,11 +219,11 @@ def test_every_name_in_the_code_is_a_text():
 
 
 def test_every_text_that_an_error_names_has_its_message():
-    """Of those whose words stand beside the name."""
+    """Check only the errors whose message and text name are arguments of the same call."""
     checked, wrong = 0, []
     for place, name, message in named():
         words = in_words(message) if message is not None else None
-        if words is None or name not in TEXTS or "Finding" in place or place.startswith("laptop/"):
+        if words is None or name not in TEXTS or "Finding" in place or place.startswith("doctor/"):
             continue
         checked += 1
         told = words.partition("\n")[0].replace("…", "something")
@@ -239,7 +239,7 @@ def test_every_text_that_an_error_names_has_its_message():
 @pytest.mark.parametrize(
     ("said", "name"),
     [
-        *((mark, "no-contact") for mark, _, _ in openssh._LOST),
+        *((mark, "no-contact") for mark, _, _ in openssh._CONNECTION_ERRORS),
         ("Permission denied (publickey).", "permission-denied"),
         ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nSHA256:" + "a" * 43, "host-key-changed"),
         ("Host key verification failed.", "host-key-unknown"),
@@ -248,7 +248,7 @@ def test_every_text_that_an_error_names_has_its_message():
     ],
 )
 def test_what_ssh_complains_of_names_the_text_that_has_the_message(said, name):
-    error = openssh.explain(ATTACHMENT, said)
+    error = openssh.explain_ssh_error(ATTACHMENT, said)
     assert error.more == name
     assert symptom_of(error.message) == name
 
@@ -271,7 +271,7 @@ CONTAINER = {"image": "python:3", "program": "docker", "name": "mlw-x", "engine"
     ],
 )
 def test_a_run_that_could_not_start_names_the_text_of_its_cause(said, name):
-    found = complaints.explain_pull(said, CONTAINER)
+    found = engine_errors.explain_pull(said, CONTAINER)
     assert found["explain"] == found["code"] == name
     former = Run(SPEC, ending=endings.COULD_NOT_START, cause=text_of(found))
     assert page_of(former) == name, "of a run that an earlier version ended"
@@ -378,7 +378,7 @@ def test_a_server_that_hangs_can_be_asked_where():
 
 
 def test_hostile_words_are_searched_in_one_go():
-    """Of a target: each piece of a message again and again, and never the last one."""
+    """The text repeats all parts of a message except the last. The search must still take linear time."""
     for one in symptoms():
         for words in one.seen():
             *pieces, _ = words.split("…")
@@ -408,7 +408,7 @@ def test_what_fits_a_message(words, message, fits):
 
 
 def test_an_answer_about_a_full_disk_names_its_page():
-    reply = replies.Reply("there", refusal(failure("disk-full", "no space left", None, "disk-full")))
+    reply = replies.Reply("there", failure_answer(failure("disk-full", "no space left", None, "disk-full")))
     with pytest.raises(HostError, match="cannot store it: no space left") as caught:
         reply.require_ok("cannot store it")
     assert (caught.value.code, caught.value.more) == ("disk-full", "disk-full")
@@ -421,7 +421,7 @@ def test_an_answer_about_a_full_disk_names_its_page():
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("painted", [False, True])
 def test_a_text_fits_a_terminal(name, painted):
-    lines = list(page(TEXTS[name], 72, painted))
+    lines = list(format_page(TEXTS[name], 72, painted))
     bare = [re.sub(r"\x1b\[\d+m", "", line) for line in lines]
     assert all(len(line) <= 72 or len(line.split()) == 1 for line in bare), bare
     assert not any(sign in line for line in bare for sign in ("](", "**", "# "))
@@ -445,13 +445,13 @@ def test_a_download_that_failed_names_the_option_that_helps(tmp_path):
     message, _, hint = str(caught.value).partition("; hint: ")
     assert symptom_of(message) == "no-internet-there"
     assert "submit with --send-packages" in hint
-    here = _as_solve_error(caught.value)  # on this machine there is nobody who could send them
+    here = _to_solve_error(caught.value)  # --send-packages is no remedy on this machine
     assert here.more == "index-not-reached" and here.hint == "check this machine's internet connection"
 
 
 def test_a_check_of_a_machine_without_internet_names_it_too():
     facts = Facts(reach=Reach("outside", False, False, "timed out"))
-    (one,) = [one for one in judge(facts, Compute("there", "remote"), None, str) if one.what == "network"]
+    (one,) = [one for one in machine_findings(facts, Compute("there", "remote"), None, str) if one.what == "network"]
     assert "packages" not in one.hint, "who fetches them is a finding of its own"
     assert one.more == "no-internet-there"
     assert symptom_of(one.found) == one.more
@@ -459,8 +459,8 @@ def test_a_check_of_a_machine_without_internet_names_it_too():
 
 def test_every_trouble_of_an_engine_has_its_text():
     for error, name in (("permission denied while", "docker-not-permitted"), ("Cannot connect", "docker-not-running")):
-        assert engine_trouble(Engine("docker", "/bin/docker", error=error), gpus=True).explain == name
-    found = engine_trouble(Engine("docker", "/bin/docker", "27.0", "linux", nvidia=False), gpus=True)
+        assert engine_error(Engine("docker", "/bin/docker", error=error), gpus=True).explain == name
+    found = engine_error(Engine("docker", "/bin/docker", "27.0", "linux", nvidia=False), gpus=True)
     assert found.explain == symptom_of(found.message) == "no-gpu-in-container"
 
 
@@ -468,7 +468,10 @@ def test_every_trouble_of_an_engine_has_its_text():
 
 
 def test_the_browser_tells_it_too():
-    trouble = pytest.importorskip("mlworkbench.ui.parts.trouble")
-    assert trouble.in_words(Unreachable("x", "do y")) == ("x", "do y; for details run 'mlw explain no-contact'")
-    assert trouble.in_words(Unreachable("x")) == ("x", "for details run 'mlw explain no-contact'")
-    assert trouble.in_words(LaunchError("x")) == ("x", None)
+    error_notice = pytest.importorskip("mlworkbench.ui.components.error_notice")
+    assert error_notice.describe_error(Unreachable("x", "do y")) == (
+        "x",
+        "do y; for details run 'mlw explain no-contact'",
+    )
+    assert error_notice.describe_error(Unreachable("x")) == ("x", "for details run 'mlw explain no-contact'")
+    assert error_notice.describe_error(LaunchError("x")) == ("x", None)

@@ -1,4 +1,4 @@
-"""What leaves as a file: cells, JSON, the page. Names and values are anybody's."""
+"""Exported files: CSV, JSON, and the HTML report. Names and values are untrusted."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.export.csvfile import cell, write_points, write_runs
-from mlworkbench.export.html.charts import COLOURS, Curve, draw
-from mlworkbench.export.html.markup import lasting, shown
-from mlworkbench.export.html.page import write_page
-from mlworkbench.export.html.pictures import kind_of
-from mlworkbench.export.html.style import DARK, LIGHT
-from mlworkbench.export.jsonfile import write_json
-from mlworkbench.export.material import Item, make_items, with_children
-from mlworkbench.history.series.drawing import Column
+from mlworkbench.export.csv_export import cell, write_points, write_runs
+from mlworkbench.export.html.charts import COLORS, Curve, draw_chart
+from mlworkbench.export.html.document import write_page
+from mlworkbench.export.html.inline_images import detect_image_type
+from mlworkbench.export.html.markup import escape_text, format_duration
+from mlworkbench.export.html.stylesheet import DARK, LIGHT
+from mlworkbench.export.json_export import write_json
+from mlworkbench.export.run_data import Item, make_items, with_children
+from mlworkbench.history.series.downsampling import Column
 from mlworkbench.history.store import History
 from mlworkbench.model import Entry, Run, Status
 from mlworkbench.remote.shared.layout import RunFolder
-from mlworkbench.report.records import for_people, record
-from tests.unit.test_history_store import paths, spec
+from mlworkbench.report.run_records import record, to_display
+from tests.unit.history.test_store import paths, spec
 
 EVIL = ('"><script>alert(1)</script>', "<img src=x onerror=alert(1)>", "' onclick='alert(1)", "javascript:alert(1)")
 
 
 def item(folder, *, lines=(), files=(), **facts):
-    """A run in a folder of its own, with these lines of metrics and these outputs."""
+    """Create a run in the folder, with these metric lines and outputs."""
     (folder / "metrics").mkdir(parents=True, exist_ok=True)
     (folder / "metrics" / "1-a").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for name, data in dict(files).items():
@@ -45,7 +45,7 @@ def item(folder, *, lines=(), files=(), **facts):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     run = Run(spec(1, **facts.pop("spec", {})), **facts)
-    return Item(run, record(run), for_people(record(run)), RunFolder(str(folder)))
+    return Item(run, record(run), to_display(record(run)), RunFolder(str(folder)))
 
 
 def written(write, *words, **more):
@@ -131,7 +131,7 @@ def test_json_is_strict_and_keeps_what_is_no_number(tmp_path):
     assert [(one["path"], one["size"]) for one in run["files"]] == [("a/b.txt", 2)]
 
 
-# -- the page ------------------------------------------------------------------------------------------
+# -- HTML report ---------------------------------------------------------------------------------------
 
 ELEMENTS = set(
     "html head meta title style body main header h1 h2 h3 p section details summary div span table thead tbody tr th td"
@@ -143,8 +143,8 @@ ATTRIBUTES = set(
 )
 
 
-class Strict(HTMLParser):
-    """Knows what a page of ours is made of, and nothing else."""
+class StrictParser(HTMLParser):
+    """A parser that accepts only the elements and attributes that a report uses."""
 
     def __init__(self):
         super().__init__()
@@ -163,7 +163,7 @@ class Strict(HTMLParser):
 
 def page(*items):
     text = written(write_page, items)
-    strict = Strict()
+    strict = StrictParser()
     strict.feed(text)
     return text, " ".join(strict.texts)
 
@@ -201,10 +201,10 @@ def test_no_name_becomes_markup(tmp_path, evil, count):
 
 @given(text=st.text(alphabet=st.characters(), max_size=30))
 def test_any_text_is_shown_and_obeyed_by_nobody(text):
-    strict = Strict()
-    strict.feed(f'<p class="{shown(text)}">{shown(text)}</p>')
-    assert "\u202e" not in shown(text) and "<" not in shown(text) and "\x00" not in shown(text)
-    shown(text).encode()
+    strict = StrictParser()
+    strict.feed(f'<p class="{escape_text(text)}">{escape_text(text)}</p>')
+    assert "\u202e" not in escape_text(text) and "<" not in escape_text(text) and "\x00" not in escape_text(text)
+    escape_text(text).encode()
 
 
 def test_the_page_allows_its_own_style_only(tmp_path):
@@ -253,7 +253,7 @@ def test_colours_of_curves_are_well_apart(colours):
         x, y, z = ((a * r + b_ * g + c * b) ** (1 / 3) for a, b_, c in whole)
         return 116 * y, 500 * (x - y), 200 * (y - z)
 
-    assert len(colours) == COLOURS
+    assert len(colours) == COLORS
     assert min(math.dist(lab(one), lab(other)) for one, other in combinations(colours, 2)) > 35
 
 
@@ -271,7 +271,7 @@ def test_colours_of_curves_are_well_apart(colours):
     ],
 )
 def test_a_picture_is_told_by_its_bytes(data, kind):
-    assert kind_of(data) == kind
+    assert detect_image_type(data) == kind
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -279,13 +279,13 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 
 @given(st.lists(st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=5), min_size=1, max_size=3))
 def test_any_numbers_can_be_drawn(curves):
-    """Also very large ones, very small ones, all the same."""
+    """The values can be very large, very small, or constant."""
     made = []
     for at, points in enumerate(curves):
         columns = [Column(x, min(a, b), max(a, b), a) for x, a, b in sorted(points)]
         made.append(Curve("run", at, columns))
-    picture = draw("loss", made)
-    Strict().feed(picture)
+    picture = draw_chart("loss", made)
+    StrictParser().feed(picture)
     assert "nan" not in picture.replace("aria", "") and "inf" not in picture
     for x, y in re.findall(r"(-?[\d.e+-]+),(-?[\d.e+-]+)", " ".join(re.findall(r'points="([^"]*)"', picture))):
         assert -1 <= float(x) <= 481 and -1 <= float(y) <= 261
@@ -293,19 +293,19 @@ def test_any_numbers_can_be_drawn(curves):
 
 def test_a_curve_is_drawn_where_its_values_are():
     rising = [Column(float(x), float(x), float(x), float(x)) for x in range(3)]
-    places = re.search(r'<polyline[^>]*points="([^"]*)"', draw("loss", [Curve("a", 0, rising)]))[1].split()
+    places = re.search(r'<polyline[^>]*points="([^"]*)"', draw_chart("loss", [Curve("a", 0, rising)]))[1].split()
     xs, ys = zip(*(map(float, place.split(",")) for place in places), strict=True)
     assert xs[0] < xs[1] < xs[2] and ys[0] > ys[1] > ys[2]
-    assert "Logarithmic" in draw("x", [Curve("a", 0, [Column(0, 1, 1, 1), Column(1, 1e5, 1e5, 1e5)])])
-    assert draw("x", [Curve("a", 0, [])]) == ""
+    assert "Logarithmic" in draw_chart("x", [Curve("a", 0, [Column(0, 1, 1, 1), Column(1, 1e5, 1e5, 1e5)])])
+    assert draw_chart("x", [Curve("a", 0, [])]) == ""
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(None, ""), (0.44, "0.4 s"), (250, "4 min 10 s"), (11_100, "3 h 5 min")])
 def test_how_long_it_took(seconds, text):
-    assert lasting(seconds) == text
+    assert format_duration(seconds) == text
 
 
-# -- which runs ----------------------------------------------------------------------------------------
+# -- selection of runs ---------------------------------------------------------------------------------
 
 
 def test_children_come_with_their_parents(tmp_path):
@@ -329,11 +329,11 @@ def test_what_a_script_made_inside_has_its_own_points_and_files(tmp_path):
     lines.append({"k": "metric", "d": {"run": inner, "name": "x", "value": 2.0, "step": 1}, "t": 1.0, "i": 2})
     files = {f"mlflow/{inner}/own.txt": b"1", "mlflow/other.txt": b"2", "main.txt": b"3"}
     item(folder, lines=lines, files=files)
-    from mlworkbench.history.family import children_of
+    from mlworkbench.history.nested_runs import children_of
 
     run = replace(history.get(spec(0).id), children=told)
-    history.note(run.id, lambda _: run)
-    items = make_items(history, [run, *children_of(run)], record, for_people)
+    history.update(run.id, lambda _: run)
+    items = make_items(history, [run, *children_of(run)], record, to_display)
     found = json.loads(written(write_json, items, all_points=True))["runs"]
     assert [[one["points"]["value"] for one in run["series"]] for run in found] == [[[1.0]], [[2.0]]]
     assert [[one["path"] for one in run["files"]] for run in found] == [

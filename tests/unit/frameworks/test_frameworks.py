@@ -1,4 +1,4 @@
-"""What the frameworks make of a script: one command line each, as tables."""
+"""The command lines that the frameworks build for a script, as tables."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PYTHONS = {"spark.pyspark.python": "/py", "spark.pyspark.driver.python": "/py"}
 OFF = {"spark.executorEnv.MLW_TRACKING": "off"}
 
 
-def made(**changes):
+def make_command(**changes):
     return PySpark().make(replace(SETTING, **changes))
 
 
 def words(command):
-    """Everything but the settings, which are in the second value."""
+    """Return the words of a command without its Spark settings (``--conf``), and the settings as a dictionary."""
     kept, settings, rest = [], {}, iter(command)
     for word in rest:
         if word == "--conf":
@@ -58,7 +58,7 @@ def test_python(entry, command):
 
 
 def test_pyspark_on_one_machine():
-    result = made()
+    result = make_command()
     kept, settings = words(result.command)
     assert kept == ["/py", STARTER, "spark-submit", ".", "--master", "local[*]", "train.py", "--lr", "0.1"]
     assert settings == PYTHONS
@@ -70,15 +70,15 @@ def test_pyspark_on_one_machine():
     [("src/train.py", "src", "src/train.py"), ("-c.py", ".", "./-c.py"), ("a b.py", ".", "a b.py")],
 )
 def test_the_scripts_folder_is_what_executors_import_from(entry, folder, script):
-    kept, _ = words(made(entry=Entry("script", entry)).command)
+    kept, _ = words(make_command(entry=Entry("script", entry)).command)
     assert (kept[3], kept[-1]) == (folder, script)
 
 
 def test_what_spark_submit_does_not_start():
-    command = made(entry=Entry("command", "make", ("-j",)))
+    command = make_command(entry=Entry("command", "make", ("-j",)))
     assert command.command == ("make", "-j") and command.companions == {}
     with pytest.raises(UsageError, match=r"pkg\.mod is a module") as raised:
-        made(entry=Entry("module", "pkg.mod"))
+        make_command(entry=Entry("module", "pkg.mod"))
     assert "Framework: Python in aml_config/box.runconfig" in str(raised.value.hint)
 
 
@@ -95,9 +95,9 @@ def test_what_spark_submit_does_not_start():
     ],
 )  # fmt: skip
 def test_the_master(compute, setting, master, deploy):
-    """The target's own word, the file of Spark's settings, what the type means; told once, and as an option."""
+    """The target's ``spark_master`` wins, then spark_dependencies.yml, then the default of the target's type."""
     told = {"spark.master": setting} if setting else {}
-    result = made(compute=compute, spark=SparkDependencies(configuration=told))
+    result = make_command(compute=compute, spark=SparkDependencies(configuration=told))
     kept, settings = words(result.command)
     assert kept[4:6] == ["--master", master] and kept.count("--master") == 1
     assert ("--deploy-mode" in kept) == (deploy is not None)
@@ -111,7 +111,7 @@ def test_settings_and_packages():
         repositories=("https://repo.example/m2", "https://other.example"),
         packages=("g:a:1", "g:b:2"),
     )
-    kept, settings = words(made(spark=told).command)
+    kept, settings = words(make_command(spark=told).command)
     assert settings == {**PYTHONS, **told.configuration}, "the file's settings win"
     assert kept[6:-3] == [
         "--packages", "g:a:1,g:b:2", "--repositories", "https://repo.example/m2,https://other.example",
@@ -119,12 +119,14 @@ def test_settings_and_packages():
 
 
 def test_the_users_own_python_for_spark():
-    _, settings = words(made(variables={"PYSPARK_PYTHON": "/theirs"}).command)
+    _, settings = words(make_command(variables={"PYSPARK_PYTHON": "/theirs"}).command)
     assert settings == {}, "a setting would go before the variable"
 
 
 def test_the_named_spark_submit():
-    kept, _ = words(made(compute=Compute("c", "remote", spark_submit_location="~/spark/bin/spark-submit")).command)
+    kept, _ = words(
+        make_command(compute=Compute("c", "remote", spark_submit_location="~/spark/bin/spark-submit")).command
+    )
     assert kept[2] == "~/spark/bin/spark-submit"
 
 
@@ -133,19 +135,19 @@ def test_the_named_spark_submit():
 )
 def test_executors_get_the_environment(deploy, driver):
     compute = Compute("c", "cluster", yarn_deploy_mode=deploy)
-    result = made(compute=compute, lock=MANAGED)
+    result = make_command(compute=compute, lock=MANAGED)
     kept, settings = words(result.command)
     archive, _, name = kept[kept.index("--archives") + 1].partition("#")
     assert archive.startswith("file:///home/ada/.mlw/envs/") and archive.endswith(".tar.gz") and name == "environment"
     assert settings["spark.pyspark.python"] == "./environment/bin/python"
     assert settings["spark.pyspark.driver.python"] == driver
     assert result.companions["spark"]["pack"] is True
-    here = made(compute=Compute("c", "local"), lock=MANAGED)
+    here = make_command(compute=Compute("c", "local"), lock=MANAGED)
     assert "--archives" not in here.command and "pack" not in here.companions["spark"], "one machine has it already"
 
 
 def test_a_container_cannot_lend_its_environment_to_a_cluster():
     told = SparkDependencies(configuration={"spark.master": "spark://m:7077"})
     with pytest.raises(ConfigError, match="cannot use the cluster"):
-        made(compute=Compute("c", "docker"), lock=MANAGED, spark=told)
-    assert made(compute=Compute("c", "docker"), lock={"kind": "given"}, spark=told).companions["spark"]
+        make_command(compute=Compute("c", "docker"), lock=MANAGED, spark=told)
+    assert make_command(compute=Compute("c", "docker"), lock={"kind": "given"}, spark=told).companions["spark"]

@@ -1,4 +1,4 @@
-"""The Python API: runs and metrics as programs and notebooks want them."""
+"""Python API: runs and metrics for programs and notebooks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from mlworkbench.errors import UnknownName, UsageError
-from mlworkbench.history.door import History
-from tests.unit.test_history_store import paths
-from tests.unit.test_history_tracked import ONE, add, told
+from mlworkbench.history.history_api import History
+from tests.unit.history.test_nested_runs import ONE, add, record_line
+from tests.unit.history.test_store import paths
 
 POINTS = [{"n": "loss", "v": 1 / (at + 1), "s": at, "t": 100.0 + at} for at in range(5)]
 
@@ -17,9 +17,19 @@ POINTS = [{"n": "loss", "v": 1 / (at + 1), "s": at, "t": 100.0 + at} for at in r
 @pytest.fixture
 def history(tmp_path):
     store = History(paths(tmp_path))
-    add(store, 1, told("param", name="lr", value=0.1), told("tag", name="team", value="vision"), *POINTS)
-    child = told("child", run=ONE, parent=None, name="fold"), told("metric", run=ONE, name="loss", value=7.0, step=3)
-    add(store, 2, told("param", name="lr", value="0.5"), {"n": "loss", "v": 0.9}, {"n": "words", "v": "hm"}, *child)
+    add(store, 1, record_line("param", name="lr", value=0.1), record_line("tag", name="team", value="vision"), *POINTS)
+    child = (
+        record_line("child", run=ONE, parent=None, name="fold"),
+        record_line("metric", run=ONE, name="loss", value=7.0, step=3),
+    )
+    add(
+        store,
+        2,
+        record_line("param", name="lr", value="0.5"),
+        {"n": "loss", "v": 0.9},
+        {"n": "words", "v": "hm"},
+        *child,
+    )
     yield store
     store.close()
 
@@ -47,17 +57,17 @@ def test_metrics(history):
     assert history.metrics_dataframe("demo-00002")["step"].isna().all()
 
 
-def test_metrics_of_a_run_inside_another(history):
+def test_metrics_of_a_nested_run(history):
     points = history.metrics(f"demo-00002.{'a' * 8}")
-    assert {name: list(one.values) for name, one in points.items()} == {"loss": [7.0]}
+    assert {name: list(series.values) for name, series in points.items()} == {"loss": [7.0]}
 
 
-def test_an_unknown_metric_answers_with_the_known_ones(history):
+def test_an_unknown_metric_lists_the_available_ones(history):
     with pytest.raises(UnknownName, match="loss"):
         history.metrics("demo-00002", "losss")
 
 
-def test_without_pandas_it_is_said_how_to_get_it(history, monkeypatch):
+def test_without_pandas_the_error_has_an_install_hint(history, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UsageError) as error:
         history.runs_dataframe()

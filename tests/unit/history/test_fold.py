@@ -1,4 +1,4 @@
-"""Events become a state here and nowhere else."""
+"""Computing the state of a run from its events."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from mlworkbench.errors import NotFetched
 from mlworkbench.failure import Failure
 from mlworkbench.history import rows
-from mlworkbench.history.fold import ending_words, event_from, fold
-from mlworkbench.history.reading import parse_events, parse_lines
+from mlworkbench.history.fold import fold, format_ending, parse_event
+from mlworkbench.history.journal_parsing import parse_events, parse_metric_lines
 from mlworkbench.model import Command, Compute, Entry, Event, Git, Run, RunSpec, Status
-from mlworkbench.remote.progress import failures
-from mlworkbench.remote.progress import outcome as child_outcome
 from mlworkbench.remote.shared import endings
 from mlworkbench.remote.shared.failure import text_of
-from mlworkbench.report.failures import failure_of
-from mlworkbench.report.records import REMEDY, cause_lines, exit_code, for_people, record
+from mlworkbench.remote.sweep_log import outcome_text as child_outcome
+from mlworkbench.remote.sweep_log import summarize_failures
+from mlworkbench.report.failure_report import failure_of
+from mlworkbench.report.run_records import REMEDY, cause_lines, exit_code, record, to_display
 from mlworkbench.runs.run_messages import RunMessages
 
 SPEC = RunSpec(
@@ -67,28 +67,28 @@ def test_status(kinds, status):
     assert fold(Run(SPEC), events(*kinds)).status is status
 
 
-GOT = {"gpus": [{"index": 0, "name": "NVIDIA H200", "memory_total": 5, "odd": 1}], "held": True, "driver": "580"}
+ASSIGNED = {"gpus": [{"index": 0, "name": "NVIDIA H200", "memory_total": 5, "odd": 1}], "held": True, "driver": "580"}
 
 
-def test_a_run_waits_for_a_gpu_gets_it_and_is_judged():
-    waits = ("queued", {"reason": "GPU 0 held by run a"})
-    run = fold(Run(SPEC), events(("accepted", {}), waits))
+def test_a_run_waits_for_a_gpu_and_gets_a_verdict():
+    queued = ("queued", {"reason": "GPU 0 held by run a"})
+    run = fold(Run(SPEC), events(("accepted", {}), queued))
     assert (run.status, run.detail) == (Status.QUEUED, "GPU 0 held by run a")
-    run = fold(run, events(("gpus", GOT)))
+    run = fold(run, events(("gpus", ASSIGNED)))
     assert (run.status, run.detail) == (Status.PREPARING, None)
     assert run.gpu is not None
     assert run.gpu["got"]["gpus"][0]["name"] == "NVIDIA H200"
-    run = fold(run, events(("started", {}), ("gpus", GOT), ("gpu_idle", {"warning": "idle", "diagnosis": None})))
+    run = fold(run, events(("started", {}), ("gpus", ASSIGNED), ("gpu_idle", {"warning": "idle", "diagnosis": None})))
     assert (run.status, run.gpu["idle"]["warning"]) == (Status.RUNNING, "idle")
-    told = {"used": "yes", "line": "GPU used: yes – NVIDIA H200", "diagnosis": None, "gpus": []}
-    run = fold(run, events(("finished", {"ending": "succeeded", "gpu": told})))
+    verdict = {"used": "yes", "line": "GPU used: yes – NVIDIA H200", "diagnosis": None, "gpus": []}
+    run = fold(run, events(("finished", {"ending": "succeeded", "gpu": verdict})))
     assert run.gpu is not None
     assert (run.gpu["used"], run.gpu["line"]) == ("yes", "GPU used: yes – NVIDIA H200")
     assert run.gpu["got"]["driver"] == "580"
 
 
 @pytest.mark.parametrize(
-    "told",
+    "verdict",
     [
         "yes",
         ["yes"],
@@ -98,9 +98,9 @@ def test_a_run_waits_for_a_gpu_gets_it_and_is_judged():
         {"used": "no", "evidence": {"a": {"b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}, "n": float("nan")}},
     ],
 )
-def test_what_a_target_tells_of_gpus_is_within_bounds(told):
+def test_gpu_data_of_a_target_is_bounded(verdict):
     odd = ("gpus", {"gpus": [{"memory_total": "much", "name": ["x"]}, 7], "held": "y", "driver": {}})
-    run = fold(Run(SPEC), events(odd, ("gpu_idle", {"warning": 3}), ("finished", {"ending": "failed", "gpu": told})))
+    run = fold(Run(SPEC), events(odd, ("gpu_idle", {"warning": 3}), ("finished", {"ending": "failed", "gpu": verdict})))
     assert len(json.dumps(run.gpu, allow_nan=False)) < 5_000_000
     if run.gpu and "used" in run.gpu:
         assert run.gpu["used"] in ("yes", "partly", "no", "unknown")
@@ -121,8 +121,8 @@ def test_nothing_changes_after_the_end():
     assert (run.status, run.ending) == (Status.COMPLETED, "succeeded")
 
 
-def test_duration_is_the_targets_own_clock():
-    """The wall clock was set back by an hour meanwhile."""
+def test_duration_uses_the_monotonic_clock_of_the_target():
+    """The wall clock was set back by an hour during the run."""
     run = fold(
         Run(SPEC),
         events(("started", {"time": 5000.0}), ("finished", {"ending": "succeeded", "ended": 1400.0, "elapsed": 12.5})),
@@ -137,14 +137,14 @@ def test_duration_is_never_negative():
     assert run.duration == 0
 
 
-LONG = 10**4000
+HUGE = 10**4000
 
 
 @pytest.mark.parametrize(
-    "how", [{"exit": LONG}, {"exit": 256}, {"exit": -1}, {"exit": "3"}, {"signal": LONG}, {"signal": 0}]
+    "how", [{"exit": HUGE}, {"exit": 256}, {"exit": -1}, {"exit": "3"}, {"signal": HUGE}, {"signal": 0}]
 )
 @pytest.mark.parametrize("ending", ["failed", "succeeded"])
-def test_an_exit_that_no_process_has_is_unknown(ending, how):
+def test_an_invalid_exit_code_is_unknown(ending, how):
     run = fold(Run(SPEC), events(("started", {}), ("finished", {"ending": ending, **how})))
     assert (run.status, run.ending, run.exit, run.signal) == (Status.FAILED, "exit unknown", None, None)
     assert child_outcome({"ending": ending, **how}) == "Failed (exit unknown)"
@@ -153,18 +153,18 @@ def test_an_exit_that_no_process_has_is_unknown(ending, how):
 @pytest.mark.parametrize(
     ("how", "words"), [({"exit": 255}, "exit 255"), ({"exit": None, "signal": 9}, "signal 9"), ({"exit": 1}, "exit 1")]
 )
-def test_an_exit_that_a_process_has_is_shown(how, words):
+def test_a_valid_exit_code_is_shown(how, words):
     run = fold(Run(SPEC), events(("finished", {"ending": "failed", **how})))
-    assert ending_words(run) == f"failed ({words})"
+    assert format_ending(run) == f"failed ({words})"
     assert child_outcome({"ending": "failed", **how}) == f"Failed ({words})"
 
 
-def test_figures_and_texts_have_limits():
+def test_numbers_and_texts_are_bounded():
     data = {
-        "outputs": LONG,
-        "output_bytes": -LONG,
-        "log_size": LONG,
-        "leftovers": [-LONG, -1, LONG, 7],
+        "outputs": HUGE,
+        "output_bytes": -HUGE,
+        "log_size": HUGE,
+        "leftovers": [-HUGE, -1, HUGE, 7],
         "cause": "x" * 10**6,
     }
     run = fold(
@@ -173,7 +173,7 @@ def test_figures_and_texts_have_limits():
     assert (run.outputs, run.output_bytes, run.log_size, run.leftovers) == (None, None, None, (7,))
     assert len(run.cause) < 10**5
     failed = [("a", {"ending": "failed", "exit": 1, "cause": "x" * 10**6})]
-    assert len(text_of(failures(failed))) < 10**4 and len(child_outcome({"ending": "z" * 10**6})) < 100
+    assert len(text_of(summarize_failures(failed))) < 10**4 and len(child_outcome({"ending": "z" * 10**6})) < 100
 
 
 def test_a_variable_that_the_target_replaced_is_shown_once():
@@ -188,10 +188,10 @@ def test_a_variable_that_the_target_replaced_is_shown_once():
     assert lines[1:] == ['note: CUDA_VISIBLE_DEVICES="3" is replaced: the run requested no GPU']
 
 
-def test_words():
-    assert ending_words(Run(SPEC, ending="failed", exit=3)) == "failed (exit 3)"
-    assert ending_words(Run(SPEC, ending="failed", signal=9)) == "failed (signal 9)"
-    assert ending_words(Run(SPEC, ending="timeout")) == "timeout"
+def test_format_ending():
+    assert format_ending(Run(SPEC, ending="failed", exit=3)) == "failed (exit 3)"
+    assert format_ending(Run(SPEC, ending="failed", signal=9)) == "failed (signal 9)"
+    assert format_ending(Run(SPEC, ending="timeout")) == "timeout"
 
 
 def test_spec_survives_json():
@@ -241,25 +241,25 @@ def test_a_hostile_target_cannot_break_the_fold(kinds):
 
 
 @given(st.lists(hostile | json_values).map(lambda rows: b"".join(json.dumps(row).encode() + b"\n" for row in rows)))
-def test_hostile_lines_are_passed_over(data):
-    found, used = parse_events(data)
+def test_hostile_lines_are_skipped(data):
+    events, used = parse_events(data)
     assert used == len(data)
-    assert all(isinstance(one, Event) for one in found)
-    assert parse_lines(data)[1] == len(data)
+    assert all(isinstance(event, Event) for event in events)
+    assert parse_metric_lines(data)[1] == len(data)
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes(data):
     assert parse_events(data)[1] <= len(data)
-    assert parse_lines(data)[1] <= len(data)
+    assert parse_metric_lines(data)[1] <= len(data)
 
 
 @given(st.integers(0, 400))
-def test_a_line_counts_when_it_is_whole(cut):
+def test_only_complete_lines_are_parsed(cut):
     line = json.dumps({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted", "data": {}}).encode() + b"\n"
     data = (line * 4)[:cut]
-    found, used = parse_events(data)
-    assert (len(found), used) == (
+    events, used = parse_events(data)
+    assert (len(events), used) == (
         cut // len(line) if cut <= 4 * len(line) else 4,
         min(cut, 4 * len(line)) // len(line) * len(line),
     )
@@ -267,15 +267,15 @@ def test_a_line_counts_when_it_is_whole(cut):
 
 def test_event_needs_all_its_parts():
     with pytest.raises(KeyError):
-        event_from({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted"} | {})
+        parse_event({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted"} | {})
     with pytest.raises(TypeError):
-        event_from({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted", "data": []})
+        parse_event({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted", "data": []})
 
 
-# -- why it failed ---------------------------------------------------------------------------------
+# -- causes of failures ----------------------------------------------------------------------------
 
 
-KNOWN = {
+FAILURE = {
     "code": "not-fetched",
     "message": "x cannot be fetched here",
     "hint": "try again",
@@ -288,13 +288,15 @@ def ended(**data) -> Run:
 
 
 def test_a_failure_is_data_from_the_event_to_the_exit_code():
-    run = ended(cause="x cannot be fetched here; hint: try again", failure=KNOWN)
-    assert run.failure == Failure(**KNOWN)
-    assert rows.decode(*rows.encode(run, rows.Reading(), {}).body[:2]).failure == run.failure
-    assert record(run)["failure"] == KNOWN and "failure" not in for_people(record(run))
+    run = ended(cause="x cannot be fetched here; hint: try again", failure=FAILURE)
+    assert run.failure == Failure(**FAILURE)
+    assert rows.decode(*rows.encode(run, rows.ReadPosition(), {}).body[:2]).failure == run.failure
+    assert record(run)["failure"] == FAILURE and "failure" not in to_display(record(run))
     assert cause_lines(run) == [("Cause", "x cannot be fetched here"), (REMEDY, "try again")]
     assert exit_code(run) == NotFetched.exit_code
-    assert exit_code(ended(cause="the wheel cannot be fetched", failure={**KNOWN, "code": "environment-failed"})) == 75
+    assert (
+        exit_code(ended(cause="the wheel cannot be fetched", failure={**FAILURE, "code": "environment-failed"})) == 75
+    )
 
 
 def test_a_run_of_an_earlier_version_has_its_failure_in_its_cause():
@@ -310,31 +312,31 @@ def test_a_run_of_an_earlier_version_has_its_failure_in_its_cause():
     "failure",
     [None, [], {}, {"code": "x"}, {"code": 1, "message": "x"}, {"code": "A B", "message": "x"}, {"message": "x"}],
 )
-def test_a_failure_that_is_none_is_passed_over(failure):
+def test_an_invalid_failure_is_ignored(failure):
     assert ended(cause="boom", failure=failure).failure is None
 
 
-def test_a_hostile_failure_is_within_bounds():
+def test_a_hostile_failure_is_bounded():
     hostile = {"code": "x", "message": "m" * 10**6, "hint": "h" * 10**6, "explain": "../x; rm -rf"}
-    known = ended(cause="boom", failure=hostile).failure
-    assert len(known.message) < 10**5 and len(known.hint) < 10**5 and known.explain is None
+    failure = ended(cause="boom", failure=hostile).failure
+    assert len(failure.message) < 10**5 and len(failure.hint) < 10**5 and failure.explain is None
 
 
 @pytest.mark.parametrize("ending", [one for one in endings.ALL if one != endings.SUCCEEDED])
 def test_every_ending_but_success_is_a_failure(ending):
-    told = endings.outcome(ending, "boom")
-    assert told["cause"] == told["failure"]["message"] == "boom"
-    assert Failure.from_json(told["failure"]) is not None
-    known = {"code": "x", "message": "m", "hint": "h", "explain": None}
-    assert endings.outcome(ending, known) == {"ending": ending, "cause": "m; hint: h", "failure": known}
+    outcome = endings.outcome(ending, "boom")
+    assert outcome["cause"] == outcome["failure"]["message"] == "boom"
+    assert Failure.from_json(outcome["failure"]) is not None
+    failure = {"code": "x", "message": "m", "hint": "h", "explain": None}
+    assert endings.outcome(ending, failure) == {"ending": ending, "cause": "m; hint: h", "failure": failure}
 
 
-def test_success_is_no_failure():
+def test_success_is_not_a_failure():
     assert endings.outcome(endings.SUCCEEDED, None) == {"ending": "succeeded", "cause": None, "failure": None}
     assert endings.outcome(endings.SUCCEEDED, "1 of 2")["failure"] is None
 
 
 @pytest.mark.parametrize("damaged", [{}, {"code": 1}, {"message": "x"}, 7, ["x"]])
-def test_a_reason_that_a_script_damaged_costs_no_ending(damaged):
-    told = endings.outcome(endings.COULD_NOT_START, damaged)
-    assert isinstance(told["cause"], str) and told["failure"]["code"] == "could-not-start"
+def test_a_damaged_reason_does_not_lose_the_ending(damaged):
+    outcome = endings.outcome(endings.COULD_NOT_START, damaged)
+    assert isinstance(outcome["cause"], str) and outcome["failure"]["code"] == "could-not-start"

@@ -1,4 +1,4 @@
-"""A script fills its metrics folder with anything: the run's end still arrives, and what is left out is named."""
+"""Arbitrary files in the metrics folder: the client still learns the end of the run, and skipped files are reported."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import os
 import pytest
 
 from mlworkbench.follow import Follower
-from mlworkbench.history.folders import read_parts
-from mlworkbench.history.intake import take_in
-from mlworkbench.history.rows import Reading
-from mlworkbench.history.series.series import Series
+from mlworkbench.history.ingest import ingest_bytes
+from mlworkbench.history.rows import ReadPosition
+from mlworkbench.history.run_folders import read_parts
+from mlworkbench.history.series.series_store import Series
 from mlworkbench.history.store import History
 from mlworkbench.hosts import host
 from mlworkbench.model import Run
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote.serve import News
+from mlworkbench.remote.run_reader import RunUpdates
 from mlworkbench.remote.shared import metric_files
 from mlworkbench.remote.shared.layout import RunFolder
-from mlworkbench.runfiles.mirror import Mirror
+from mlworkbench.runfiles.local_copy import LocalCopy
 from mlworkbench.targets.target import Target
-from tests.unit.test_fold import SPEC
+from tests.unit.history.test_fold import SPEC
 
 MIB = 1024 * 1024
 LIMIT = 4 * MIB
@@ -42,54 +42,54 @@ def run(tmp_path):
     return folder
 
 
-def put(run, name, data=b"", size=None):
+def write_metrics(run, name, data=b"", size=None):
     path = os.path.join(run.metrics, name)
     with open(path, "wb") as file:
         file.write(data)
     if size is not None:
-        os.truncate(path, size)  # sparse
+        os.truncate(path, size)  # creates a sparse file
 
 
-def follow(run, most=40, mirror=None):
-    """Read as a follower does, until an answer leaves nothing pending."""
-    state, reading = Run(SPEC), Reading()
-    for _ in range(most):
-        news = News(run, dict(reading.offsets))
-        parts = dict(news.parts(LIMIT))
-        if mirror:
+def follow(run, limit=40, local_copy=None):
+    """Read the run folder like a follower, until nothing is pending. Return the run and the read position."""
+    state, reading = Run(SPEC), ReadPosition()
+    for _ in range(limit):
+        updates = RunUpdates(run, dict(reading.offsets))
+        parts = dict(updates.parts(LIMIT))
+        if local_copy:
             for name, data in parts.items():
-                mirror.write(name, reading.offsets.get(name, 0), data)
+                local_copy.write(name, reading.offsets.get(name, 0), data)
         before = reading
-        state, reading = take_in(state, reading, parts)
-        if not news.pending and reading == before:
+        state, reading = ingest_bytes(state, reading, parts)
+        if not updates.pending and reading == before:
             return state, reading
     raise AssertionError("the client never has everything")
 
 
-def test_files_without_a_line_do_not_use_up_the_room_of_an_answer(run):
+def test_files_without_a_line_do_not_fill_a_response(run):
     for number in range(18):
-        put(run, f"junk{number}", size=LIMIT - 1)
-    put(run, "1-a", POINT)
-    first = dict(News(run, {"events.jsonl": 0}).parts(LIMIT))
+        write_metrics(run, f"junk{number}", size=LIMIT - 1)
+    write_metrics(run, "1-a", POINT)
+    first = dict(RunUpdates(run, {"events.jsonl": 0}).parts(LIMIT))
     assert list(first) == ["events.jsonl", "metrics/1-a"]
     assert follow(run)[0].metrics == {"a": 1}
 
 
-def test_events_and_log_come_first_whatever_the_metrics_are(run):
+def test_events_and_log_precede_metrics(run):
     for number in range(20):
-        put(run, f"full{number}", b"x" * 1000 + b"\n" + b"y" * (LIMIT - 1002) + b"\n")
+        write_metrics(run, f"full{number}", b"x" * 1000 + b"\n" + b"y" * (LIMIT - 1002) + b"\n")
     with open(run.log, "wb") as file:
         file.write(b"said\n")
-    news = News(run, {"events.jsonl": 0, **{f"metrics/full{n}": 0 for n in range(20)}, "log": 0})
-    names = [name for name, _ in news.parts(LIMIT)]
+    updates = RunUpdates(run, {"events.jsonl": 0, **{f"metrics/full{n}": 0 for n in range(20)}, "log": 0})
+    names = [name for name, _ in updates.parts(LIMIT)]
     assert names[:2] == ["events.jsonl", "log"] and len(names) < 20
-    assert news.pending
+    assert updates.pending
 
 
-def test_a_vast_file_is_read_up_to_the_limit_of_a_run(run, monkeypatch):
-    monkeypatch.setattr(metric_files, "MOST_BYTES", 32 * MIB)
-    put(run, "1-a", POINT)
-    put(run, "2-vast", size=1 << 42)
+def test_a_huge_file_is_read_up_to_the_limit_of_a_run(run, monkeypatch):
+    monkeypatch.setattr(metric_files, "MAX_BYTES", 32 * MIB)
+    write_metrics(run, "1-a", POINT)
+    write_metrics(run, "2-vast", size=1 << 42)
     state, reading = follow(run)
     assert state.metrics == {"a": 1} and state.status.final
     assert sum(reading.offsets.values()) <= 32 * MIB + LIMIT
@@ -97,39 +97,39 @@ def test_a_vast_file_is_read_up_to_the_limit_of_a_run(run, monkeypatch):
     assert sum(len(data) for parts in read_parts(run, {}) for data in parts.values()) <= 32 * MIB + LIMIT
     with Series(run) as series:
         series.catch_up()
-        assert [one.name for one in series.names()] == ["a"]
+        assert [name.name for name in series.names()] == ["a"]
         series.catch_up()
 
 
-def test_lines_after_a_long_one_are_read_and_those_after_a_vast_one_are_not(run):
-    put(run, "1-long", b"x" * (LIMIT + 5) + b"\n" + POINT)
-    put(run, "2-vast", size=metric_files.LONGEST_SKIPPED + LIMIT)
+def test_lines_after_a_long_one_are_read_but_not_after_a_huge_one(run):
+    write_metrics(run, "1-long", b"x" * (LIMIT + 5) + b"\n" + POINT)
+    write_metrics(run, "2-vast", size=metric_files.MAX_SKIPPED + LIMIT)
     with open(os.path.join(run.metrics, "2-vast"), "ab") as file:
         file.write(b"\n" + POINT.replace(b'"a"', b'"b"'))
     state, reading = follow(run)
     assert state.metrics == {"a": 1} and len(state.left_out) == 2
-    assert reading.offsets["metrics/2-vast"] == metric_files.LONGEST_SKIPPED
+    assert reading.offsets["metrics/2-vast"] == metric_files.MAX_SKIPPED
     again = Run(SPEC)
     for parts in read_parts(run, {}):
-        again, _ = take_in(again, Reading(), parts)
+        again, _ = ingest_bytes(again, ReadPosition(), parts)
     assert again.metrics == {"a": 1}
 
 
 def test_more_files_than_a_run_may_have(run, monkeypatch):
-    monkeypatch.setattr(metric_files, "MOST_FILES", 5)
+    monkeypatch.setattr(metric_files, "MAX_FILES", 5)
     for number in range(12):
-        put(run, f"m{number}", POINT)
-    mirror = Mirror(RunFolder(run.path + "-home"))
+        write_metrics(run, f"m{number}", POINT)
+    local_copy = LocalCopy(RunFolder(run.path + "-home"))
     os.makedirs(run.path + "-home")
-    state, reading = follow(run, mirror=mirror)
+    state, reading = follow(run, local_copy=local_copy)
     assert state.status.final
     assert len([name for name in reading.offsets if name.startswith("metrics/")]) == 5
     assert len({name for parts in read_parts(run, {}) for name in parts}) == 6
 
 
 @pytest.mark.parametrize("what", ["folder", "fifo", "link", "half a line", "odd name"])
-def test_nothing_new_is_waited_for_quietly(run, what):
-    """Each of these made every wait return at once: the agent polled as fast as it could."""
+def test_waiting_does_not_return_without_updates(run, what):
+    """In earlier versions, each of these entries made every wait return immediately, and the client kept polling."""
     path = os.path.join(run.metrics, "1-x")
     if what == "folder":
         os.mkdir(path)
@@ -138,21 +138,21 @@ def test_nothing_new_is_waited_for_quietly(run, what):
     elif what == "link":
         os.symlink("/etc/passwd", path)
     elif what == "half a line":
-        put(run, "1-x", b"{")
+        write_metrics(run, "1-x", b"{")
     else:
-        put(run, "a b", POINT)
+        write_metrics(run, "a b", POINT)
     pauses = []
-    news = News(run, {"events.jsonl": os.path.getsize(run.events)})
-    news.standing = lambda: {"supervised": True}
-    news.wait(60.0, lambda seconds: pauses.append(seconds) or len(pauses) == 3)
+    updates = RunUpdates(run, {"events.jsonl": os.path.getsize(run.events)})
+    updates.status = lambda: {"supervised": True}
+    updates.wait(60.0, lambda seconds: pauses.append(seconds) or len(pauses) == 3)
     assert len(pauses) == 3
-    assert list(news.parts(LIMIT)) == []
+    assert list(updates.parts(LIMIT)) == []
 
 
-def test_a_line_that_gets_its_end_is_news(run):
-    put(run, "1-x", b'{"n": "a", ')
-    news = News(run, {"events.jsonl": os.path.getsize(run.events)})
-    news.standing = lambda: {"supervised": True}
+def test_a_completed_line_is_an_update(run):
+    write_metrics(run, "1-x", b'{"n": "a", ')
+    updates = RunUpdates(run, {"events.jsonl": os.path.getsize(run.events)})
+    updates.status = lambda: {"supervised": True}
 
     def pause(seconds):
         assert not os.path.exists(run.log), "the second half was not noticed"
@@ -160,30 +160,30 @@ def test_a_line_that_gets_its_end_is_news(run):
             file.write(b'"v": 1, "t": 1.5}\n')
         return False
 
-    news.wait(60.0, pause)
-    assert dict(news.parts(LIMIT)) == {"metrics/1-x": b'{"n": "a", "v": 1, "t": 1.5}\n'}
+    updates.wait(60.0, pause)
+    assert dict(updates.parts(LIMIT)) == {"metrics/1-x": b'{"n": "a", "v": 1, "t": 1.5}\n'}
 
 
-def test_what_is_left_out_is_named(run, monkeypatch):
-    monkeypatch.setattr(metric_files, "MOST_FILES", 2)
-    monkeypatch.setattr(metric_files, "MOST_BYTES", 10)
-    put(run, "1-a", POINT)
-    put(run, "2-b", POINT)
-    put(run, "3-c", POINT)
-    put(run, "a b", POINT)
+def test_skipped_files_are_reported(run, monkeypatch):
+    monkeypatch.setattr(metric_files, "MAX_FILES", 2)
+    monkeypatch.setattr(metric_files, "MAX_BYTES", 10)
+    write_metrics(run, "1-a", POINT)
+    write_metrics(run, "2-b", POINT)
+    write_metrics(run, "3-c", POINT)
+    write_metrics(run, "a b", POINT)
     os.mkdir(os.path.join(run.metrics, "x"))
     os.symlink("/etc/passwd", os.path.join(run.metrics, "link"))
-    found = metric_files.left_out(run.metrics)
-    assert len(found) == 4
-    assert found[0] == "metrics/a b: not a metrics file name"
-    assert {found[1], found[2]} == {"metrics/link: not a file", "metrics/x: not a file"}
-    assert found[3] == "metrics: 3 files with 87 bytes; at most 2 files and 10 bytes are read"
+    unread = metric_files.list_unread(run.metrics)
+    assert len(unread) == 4
+    assert unread[0] == "metrics/a b: not a metrics file name"
+    assert {unread[1], unread[2]} == {"metrics/link: not a file", "metrics/x: not a file"}
+    assert unread[3] == "metrics: 3 files with 87 bytes; at most 2 files and 10 bytes are read"
 
 
-class Endless:
-    """A host whose run logs as fast as anybody reads, up to some number of answers."""
+class EndlessHost:
+    """A host whose run logs as fast as the client reads, for a number of responses."""
 
-    distant = False
+    is_remote = False
     identity = "local"
 
     def __init__(self, answers):
@@ -204,9 +204,9 @@ def history(tmp_path):
     history.close()
 
 
-def test_a_look_at_a_run_of_this_machine_has_a_deadline(history):
+def test_refreshing_a_local_run_has_a_deadline(history):
     spec, _ = history.add(SPEC)
-    endless = Endless(1000)
+    endless = EndlessHost(1000)
     follower = Follower(history, history.get(spec.id), Target(endless))
     run = follower.refresh(deadline=0.0)
     assert (endless.left, follower.overdue, run.status.final) == (999, True, False)
@@ -215,7 +215,7 @@ def test_a_look_at_a_run_of_this_machine_has_a_deadline(history):
 
 def test_the_end_is_recorded_after_everything_that_was_logged_before(history):
     spec, _ = history.add(SPEC)
-    follower = Follower(history, history.get(spec.id), Target(Endless(5)))
+    follower = Follower(history, history.get(spec.id), Target(EndlessHost(5)))
     run = follower.refresh()
     assert run.status.final and not follower.overdue
     assert run.spans["a"].length == 4

@@ -1,4 +1,4 @@
-"""Which runs a list shows: the little language of --where, and the options beside it."""
+"""Filters and order of lists: the --where language and the other options."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlworkbench.errors import UsageError
-from mlworkbench.history.door import History
 from mlworkbench.history.expression import Compare, Join, Not, parse, parse_sort
-from mlworkbench.history.overview import values
-from mlworkbench.history.parameters import number, parameters
-from mlworkbench.history.query import Query
+from mlworkbench.history.history_api import History
+from mlworkbench.history.parameters import number, parse_arguments
+from mlworkbench.history.run_counts import values
+from mlworkbench.history.run_query import Query
 from mlworkbench.model import Compute, Entry
-from mlworkbench.report.wishes import since
-from tests.unit.test_history_store import paths, spec
+from mlworkbench.report.run_filters import parse_since
+from tests.unit.history.test_store import paths, spec
 
 METRICS = [
     {"accuracy": 0.5, "loss": 3, "odd name": 1},
@@ -41,15 +41,15 @@ def history(tmp_path_factory):
     ]
     for at, (name, arguments) in enumerate(entries):
         target = "gpu" if at == 3 else "local"
-        one = spec(at, entry=Entry("script", name, arguments), compute=Compute(target, "local"))
-        store.add(replace(one, tags=TAGS.get(at, ()), name="second" if at == 1 else None))
-        store.note(one.id, lambda run, at=at: replace(run, metrics=METRICS[at], started=5.0, ended=5.0 + at))
+        run_spec = spec(at, entry=Entry("script", name, arguments), compute=Compute(target, "local"))
+        store.add(replace(run_spec, tags=TAGS.get(at, ()), name="second" if at == 1 else None))
+        store.update(run_spec.id, lambda run, at=at: replace(run, metrics=METRICS[at], started=5.0, ended=5.0 + at))
     yield store
     store.close()
 
 
-def found(history: History, **wishes: object) -> list[int]:
-    return [int(run.id[-1]) for run in history.search(Query(**wishes))]  # type: ignore[arg-type]
+def search(history: History, **options: object) -> list[int]:
+    return [int(run.id[-1]) for run in history.search(Query(**options))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -97,29 +97,29 @@ def found(history: History, **wishes: object) -> list[int]:
     ],
 )
 def test_conditions(history, text, numbers):
-    assert found(history, where=parse(text)) == numbers
+    assert search(history, where=parse(text)) == numbers
 
 
 def test_options(history):
-    assert found(history, scripts=["train.py"]) == [2, 1, 0]
-    assert found(history, scripts=["odd\udcff.py"]) == [4]
-    assert found(history, targets=["gpu"]) == [3]
-    assert found(history, tags=["x y"]) == [1]
-    assert found(history, tags=["x y", "none"]) == []
-    assert found(history, statuses=["Completed"]) == []
-    assert found(history, since=1002.5) == [4, 3]
-    assert found(history, limit=2) == [4, 3]
-    assert found(history, project="another") == []
+    assert search(history, scripts=["train.py"]) == [2, 1, 0]
+    assert search(history, scripts=["odd\udcff.py"]) == [4]
+    assert search(history, targets=["gpu"]) == [3]
+    assert search(history, tags=["x y"]) == [1]
+    assert search(history, tags=["x y", "none"]) == []
+    assert search(history, statuses=["Completed"]) == []
+    assert search(history, since=1002.5) == [4, 3]
+    assert search(history, limit=2) == [4, 3]
+    assert search(history, project="another") == []
 
 
 def test_order(history):
-    assert found(history, sort="duration") == [0, 1, 2, 3, 4]
-    assert found(history, sort="accuracy", descending=True)[:3] != [], "a list among numbers breaks nothing"
-    assert found(history, sort="loss") == [0, 4, 3, 2, 1], "missing ones come last"
-    assert found(history, sort="loss", descending=True) == [0, 4, 3, 2, 1]
-    assert found(history, sort="opt") == [0, 4, 3, 2, 1]
-    assert found(history, sort="tags.fold", descending=True) == [2, 3, 4, 1, 0]
-    assert found(history, sort="tags") == [1, 3, 2, 4, 0]
+    assert search(history, sort="duration") == [0, 1, 2, 3, 4]
+    assert search(history, sort="accuracy", descending=True)[:3] != [], "a list among numbers breaks nothing"
+    assert search(history, sort="loss") == [0, 4, 3, 2, 1], "missing ones come last"
+    assert search(history, sort="loss", descending=True) == [0, 4, 3, 2, 1]
+    assert search(history, sort="opt") == [0, 4, 3, 2, 1]
+    assert search(history, sort="tags.fold", descending=True) == [2, 3, 4, 1, 0]
+    assert search(history, sort="tags") == [1, 3, 2, 4, 0]
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_order(history):
         ("a = 12abc", 5),
     ],
 )
-def test_mistakes_are_placed(text, position):
+def test_syntax_errors_have_a_position(text, position):
     with pytest.raises(UsageError, match=re.escape(f"position {position}")):
         parse(text)
 
 
-def test_tree():
+def test_syntax_tree():
     assert parse("a = 1 or b < 2 and not c > 'x'") == Join(
         "or", (Compare("a", "=", 1), Join("and", (Compare("b", "<", 2), Not(Compare("c", ">", "x")))))
     )
@@ -160,26 +160,26 @@ def test_tree():
 
 
 @given(st.text(max_size=40) | st.from_regex(r"([a`\"'()=<>! 1.]|and|or|not)*", fullmatch=True))
-def test_no_text_breaks_it(history, text):
+def test_any_text_is_parsed_or_rejected(history, text):
     try:
         condition = parse(text)
     except UsageError:
         return
-    found(history, where=condition)
+    search(history, where=condition)
 
 
 def test_since():
-    assert since("2h", 10_000) == 2800
-    assert since("1.5 min", 100) == 10
-    assert since("2024-05-01T12:00:00Z", 0) == 1714564800
-    assert since("2024-05-01", 0) > 1.7e9
+    assert parse_since("2h", 10_000) == 2800
+    assert parse_since("1.5 min", 100) == 10
+    assert parse_since("2024-05-01T12:00:00Z", 0) == 1714564800
+    assert parse_since("2024-05-01", 0) > 1.7e9
     for text in ("", "yesterday", "3 parsecs", "-2h"):
         with pytest.raises(UsageError):
-            since(text, 0)
+            parse_since(text, 0)
 
 
 def test_parameters():
-    assert parameters(("data.csv", "--lr", "0.1", "-b=3", "--fast", "--neg", "-0.5", "--", "--not", "me")) == {
+    assert parse_arguments(("data.csv", "--lr", "0.1", "-b=3", "--fast", "--neg", "-0.5", "--", "--not", "me")) == {
         "lr": "0.1",
         "b": "3",
         "fast": None,
@@ -188,7 +188,7 @@ def test_parameters():
     assert [number(text) for text in ("1", "1e-3", "x", "nan", None, "1e400")] == [1, 0.001, None, None, 1, None]
 
 
-def test_how_many_have_each_value(history):
+def test_count_per_value(history):
     assert values(history, Query(), "script") == {"train.py": 2, "src/train.py": 1, "other.py": 1, "odd\\udcff.py": 1}
     assert values(history, Query(scripts=["train.py"]), "target") == {"local": 3}
     assert values(history, Query(), "tags") == {

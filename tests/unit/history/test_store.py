@@ -1,4 +1,4 @@
-"""The index: damage is noticed and cured, older ones are taken over, many processes write at once."""
+"""The index: damage is detected and repaired, older versions are migrated, and many processes write concurrently."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import pytest
 from mlworkbench.errors import UnknownName
 from mlworkbench.history import rows
 from mlworkbench.history import store as history_store
-from mlworkbench.history.door import History
 from mlworkbench.history.expression import parse
-from mlworkbench.history.query import Query
+from mlworkbench.history.history_api import History
+from mlworkbench.history.run_query import Query
 from mlworkbench.history.store import IdTaken
 from mlworkbench.model import Entry, Run, RunSpec
 from mlworkbench.paths import UserPaths
-from tests.unit.test_fold import SPEC
+from tests.unit.history.test_fold import SPEC
 
 
 def spec(number: int, **changes: object) -> RunSpec:
@@ -33,13 +33,13 @@ def spec(number: int, **changes: object) -> RunSpec:
 
 
 def paths(place: Path) -> UserPaths:
-    found = UserPaths(place)
-    os.makedirs(found.root.runs, exist_ok=True)
-    return found
+    result = UserPaths(place)
+    os.makedirs(result.root.runs, exist_ok=True)
+    return result
 
 
 def write_files(folder: str, number: int) -> dict[str, bytes]:
-    """Metrics and events of a run that has ended, as its folder has them."""
+    """Write metrics and events of a run to its folder. Every tenth run is unfinished."""
     kinds = [("accepted", {}), ("started", {}), ("finished", {"ending": "succeeded", "exit": 0, "elapsed": number})]
     if number % 10 == 0:
         kinds.pop()
@@ -59,12 +59,12 @@ def fill(history: History, numbers: range) -> None:
     for number in numbers:
         stored, _ = history.add(spec(number))
         parts = write_files(history.paths.root.run(stored.id).path, number)
-        history.append(stored.id, history.known(stored.id)[1], parts)
+        history.append(stored.id, history.load(stored.id)[1], parts)
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """60 runs. The last of them are still in the WAL: as after a crash, nothing was folded in at a close."""
+    """Create a folder with two copies of an index of 60 runs: ``closed``, and ``crashed`` with 20 runs in the WAL."""
     place = tmp_path_factory.mktemp("sound")
     store = paths(place / "live")
     history = History(store)
@@ -78,7 +78,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def truth(place: Path) -> list[Run]:
+def list_runs(place: Path) -> list[Run]:
     history = History(paths(place))
     try:
         return history.list()
@@ -86,8 +86,8 @@ def truth(place: Path) -> list[Run]:
         history.close()
 
 
-def harm(place: Path, dice: random.Random) -> str:
-    """Do one random damage; its name."""
+def damage_file(place: Path, dice: random.Random) -> str:
+    """Damage a file at random, and return the kind of damage."""
     database, wal = place / "history.db", place / "history.db-wal"
     kind = dice.choice(["header", "page", "byte", "swap", "cut", "zero", "wal byte", "wal cut", "wal page"])
     path = wal if kind.startswith("wal") and wal.exists() else database
@@ -114,11 +114,11 @@ def harm(place: Path, dice: random.Random) -> str:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("small", [True, False])
-def test_two_hundred_damages_and_no_wrong_answer(sound, tmp_path, monkeypatch, seed, small):
-    """2 × 50 with the check of small files as a whole, and as many without it, as in a large file."""
+def test_random_damage_never_gives_wrong_results(sound, tmp_path, monkeypatch, seed, small):
+    """Damage 50 copies per parameter set, with the full check of small files or without it, as for large files."""
     if not small:
-        monkeypatch.setattr("mlworkbench.history.database._CHECKED_BELOW", 0)
-    wanted = truth_of_folders(sound)
+        monkeypatch.setattr("mlworkbench.history.database._MAX_FULL_CHECK", 0)
+    expected = expected_runs(sound)
     dice = random.Random(seed)
     aside = 0
     for number in range(50):
@@ -129,32 +129,32 @@ def test_two_hundred_damages_and_no_wrong_answer(sound, tmp_path, monkeypatch, s
         for path in (sound / kind).glob("history.db*"):
             if not path.name.endswith("-shm"):
                 shutil.copy(path, place)
-        what = kind, harm(place, dice)
+        damage = kind, damage_file(place, dice)
         history = History(UserPaths(place))
-        assert history.list() == wanted, what
-        assert [run.id for run in history.unfinished()] == [run.id for run in wanted if not run.status.final], what
+        assert history.list() == expected, damage
+        assert [run.id for run in history.unfinished()] == [run.id for run in expected if not run.status.final], damage
         assert history.search(Query(where=parse("accuracy > 0.3"))) == [
-            run for run in wanted if run.metrics["accuracy"] > 0.3
-        ], what
-        assert history.get("demo-00033") == wanted[27], what
+            run for run in expected if run.metrics["accuracy"] > 0.3
+        ], damage
+        assert history.get("demo-00033") == expected[27], damage
         history.close()
         aside += bool(list(place.glob("*.damaged-*")))
     assert aside > 15, "many damages cannot be overlooked, and were not"
 
 
-def truth_of_folders(sound: Path) -> list[Run]:
-    runs = truth(sound / "closed")
+def expected_runs(sound: Path) -> list[Run]:
+    runs = list_runs(sound / "closed")
     assert len(runs) == 60
     return runs
 
 
-def test_lost_writes_are_noticed(sound, tmp_path):
-    """SQLite drops the end of a damaged WAL without a word, and with it runs."""
+def test_lost_writes_are_detected(sound, tmp_path):
+    """SQLite silently drops the end of a damaged WAL, and with it the last runs."""
     place = tmp_path / "store"
     shutil.copytree(sound / "crashed", place)
     os.unlink(place / "history.db-shm")
     os.truncate(place / "history.db-wal", 0)
-    assert truth(place) == truth_of_folders(sound)
+    assert list_runs(place) == expected_runs(sound)
     assert list(place.glob("*.damaged-*"))
 
 
@@ -170,8 +170,8 @@ VERSION_ONE = (
 )
 
 
-def test_version_two_is_taken_over(tmp_path):
-    """The index that was last in use: two tables, and runs that know nothing of parameters, spans and notes."""
+def test_version_two_is_migrated(tmp_path):
+    """Version 2 has two tables. Its runs have no parameters, spans, or annotations."""
     store = paths(tmp_path)
     runs = [replace(Run(spec(number)), contact="no contact since 12:00") for number in range(5)]
     connection = apsw.Connection(str(store.database))
@@ -179,17 +179,28 @@ def test_version_two_is_taken_over(tmp_path):
         connection.execute(statement)
     connection.execute("INSERT INTO account VALUES (1, 5, 5, 0, 7, 0)")
     for run in runs:
-        one, new = run.spec, ("spans", "params", "told_tags", "files", "children", "noted")
+        run_spec, new = run.spec, ("spans", "params", "told_tags", "files", "children", "noted")
         state = json.dumps({name: value for name, value in asdict(run).items() if name not in ("spec", *new)})
-        row = (one.id, one.key, one.number, one.project_id, int(one.created), run.status.value, 0, 0, "t.py", "local")
+        row = (
+            run_spec.id,
+            run_spec.key,
+            run_spec.number,
+            run_spec.project_id,
+            int(run_spec.created),
+            run.status.value,
+            0,
+            0,
+            "t.py",
+            "local",
+        )
         connection.execute(f"INSERT INTO runs VALUES (NULL, {', '.join('?' * 13)})", (*row, "{}", "{}", 0))
-        body = json.dumps(one.to_json()), state, json.dumps({"offsets": {"events.jsonl": 7}, "seqs": {}}), "{}"
+        body = json.dumps(run_spec.to_json()), state, json.dumps({"offsets": {"events.jsonl": 7}, "seqs": {}}), "{}"
         connection.execute("INSERT INTO bodies VALUES (?, ?, ?, ?, ?, 0)", (connection.last_insert_rowid(), *body))
     connection.execute("PRAGMA user_version = 2")
     connection.close()
     history = History(store)
     assert history.list() == runs[::-1]
-    assert history.known(runs[0].id)[1].offsets == {"events.jsonl": 7}
+    assert history.load(runs[0].id)[1].offsets == {"events.jsonl": 7}
     history.close()
     assert not list(tmp_path.glob("*.damaged-*"))
 
@@ -214,8 +225,8 @@ VERSION_TWO = (
 )
 
 
-def test_version_one_is_taken_over(tmp_path):
-    """With what only the index knows: here, that there is no contact."""
+def test_version_one_is_migrated(tmp_path):
+    """Facts that are stored only in the index are kept, such as a lost connection."""
     store = paths(tmp_path)
     runs = [replace(Run(spec(number)), contact="no contact since 12:00") for number in range(5)]
     connection = apsw.Connection(str(store.database))
@@ -223,16 +234,25 @@ def test_version_one_is_taken_over(tmp_path):
         connection.execute(statement)
     for run in runs:
         state = json.dumps({name: value for name, value in asdict(run).items() if name != "spec"})
-        one = run.spec
+        run_spec = run.spec
         reading = json.dumps({"offsets": {"events.jsonl": 7}, "seqs": {}})
-        values = (one.id, one.number, one.key, one.project_id, one.created, run.status.value, 0, 0)
-        texts = (json.dumps(one.to_json()), state, reading, json.dumps({"pid": 1}))
+        values = (
+            run_spec.id,
+            run_spec.number,
+            run_spec.key,
+            run_spec.project_id,
+            run_spec.created,
+            run.status.value,
+            0,
+            0,
+        )
+        texts = (json.dumps(run_spec.to_json()), state, reading, json.dumps({"pid": 1}))
         connection.execute(f"INSERT INTO runs VALUES ({', '.join('?' * 12)})", (*values, *texts))
     connection.execute("PRAGMA user_version = 1")
     connection.close()
     history = History(store)
     assert history.list() == runs[::-1]
-    assert history.known(runs[0].id)[1].offsets == {"events.jsonl": 7}
+    assert history.load(runs[0].id)[1].offsets == {"events.jsonl": 7}
     assert history.by_key("key-3") == runs[3]
     history.close()
     assert not list(tmp_path.glob("*.damaged-*"))
@@ -244,7 +264,7 @@ def test_account_follows_every_change(tmp_path):
     history.remove("demo-00010")
     history.remove("demo-00011")
     history.take_over("demo-00001")
-    history.note("demo-00001", lambda run: replace(run, contact="none"))
+    history.update("demo-00001", lambda run: replace(run, contact="none"))
     assert len(history.list()) == 9
     assert history.unfinished() == []
     assert history.rebuild() == 9
@@ -255,53 +275,53 @@ def test_account_follows_every_change(tmp_path):
     assert not list(tmp_path.glob("*.damaged-*"))
 
 
-def _add(place: Path, worker: int, count: int, together: Barrier, answers: multiprocessing.Queue[str]) -> None:
-    history_store.make_folder = lambda root, stored: None  # the index is what is tried
-    together.wait()
+def _add(place: Path, worker: int, count: int, barrier: Barrier, results: multiprocessing.Queue[str]) -> None:
+    history_store.make_folder = lambda root, stored: None  # run folders are not needed here
+    barrier.wait()
     history = History(UserPaths(place))
     try:
         for number in range(count):
-            one = spec(worker * 1000 + number)
-            history.add(one)
-        answers.put("")
+            run_spec = spec(worker * 1000 + number)
+            history.add(run_spec)
+        results.put("")
     except Exception as error:  # noqa: BLE001
-        answers.put(f"{type(error).__name__}: {error}")
+        results.put(f"{type(error).__name__}: {error}")
 
 
 def test_fifty_processes_add_at_once(tmp_path):
-    """50 × 40 runs, all from one moment on: nobody is told of a lock, every number is given once."""
+    """Fifty processes add 40 runs each at the same time: none fails on a lock, and every number is unique."""
     store = paths(tmp_path)
     methods = multiprocessing.get_context("spawn" if os.name == "nt" else "fork")
-    together, answers = methods.Barrier(50, timeout=250), methods.Queue()
-    workers = [methods.Process(target=_add, args=(tmp_path, worker, 40, together, answers)) for worker in range(50)]
+    barrier, results = methods.Barrier(50, timeout=250), methods.Queue()
+    workers = [methods.Process(target=_add, args=(tmp_path, worker, 40, barrier, results)) for worker in range(50)]
     for worker in workers:
         worker.start()
-    told = [answers.get(timeout=250) for _ in workers]
+    errors = [results.get(timeout=250) for _ in workers]
     for worker in workers:
         worker.join()
-    assert set(told) == {""}
+    assert set(errors) == {""}
     history = History(store)
     runs = history.list()
     history.close()
     assert sorted(run.spec.number for run in runs) == list(range(1, 2_001))
 
 
-def test_a_sweep_never_gets_two_children_of_one_id(tmp_path):
+def test_a_sweep_never_has_two_children_with_one_id(tmp_path):
     history = History(paths(tmp_path))
     with pytest.raises(IdTaken):
         history.add(spec(1), [spec(2), replace(spec(2), key="another")])
     assert history.search(Query()) == []
 
 
-def test_a_run_that_tells_too_much_costs_no_other_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "MOST_STATE", 20_000)
+def test_a_run_that_records_too_much_affects_no_other_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "MAX_STATE_BYTES", 20_000)
     history = History(paths(tmp_path))
     fill(history, range(1, 3))
-    told = b"".join(json.dumps({"n": f"m{nth}", "v": "x" * 1000, "t": 1.0}).encode() + b"\n" for nth in range(100))
+    data = b"".join(json.dumps({"n": f"m{nth}", "v": "x" * 1000, "t": 1.0}).encode() + b"\n" for nth in range(100))
     folder = history.paths.root.run(history.add(spec(3))[0].id)
     os.makedirs(folder.metrics)
-    Path(folder.metrics, "1").write_bytes(told)
-    history.append("demo-00003", history.known("demo-00003")[1], {"metrics/1": told})
+    Path(folder.metrics, "1").write_bytes(data)
+    history.append("demo-00003", history.load("demo-00003")[1], {"metrics/1": data})
     for _ in range(2):
         metrics = {run.id: dict(run.metrics) for run in history.search(Query())}
         assert metrics["demo-00003"] == {}
@@ -309,18 +329,18 @@ def test_a_run_that_tells_too_much_costs_no_other_run(tmp_path, monkeypatch):
         history.rebuild()
 
 
-def test_one_child_that_goes_on_changes_no_row_of_the_others(tmp_path, monkeypatch):
+def test_updating_one_nested_run_rewrites_no_other_row(tmp_path, monkeypatch):
     history = History(paths(tmp_path))
     history.add(spec(1))
 
     def tell(*children: str) -> list[str]:
-        lines = [{"k": "metric", "d": {"run": one, "name": "loss", "value": 0.5}, "t": 2.0} for one in children]
+        lines = [{"k": "metric", "d": {"run": child, "name": "loss", "value": 0.5}, "t": 2.0} for child in children]
         data = "".join(json.dumps(line) + "\n" for line in lines).encode()
         written = []
         with monkeypatch.context() as patch:
             update = rows.update
             patch.setattr(rows, "update", lambda *what: (written.append(what[2].id), update(*what)))
-            history.append("demo-00001", history.known("demo-00001")[1], {"metrics/1": data})
+            history.append("demo-00001", history.load("demo-00001")[1], {"metrics/1": data})
         return written
 
     names = ["a" * 32, "b" * 32, "c" * 32]
@@ -328,7 +348,7 @@ def test_one_child_that_goes_on_changes_no_row_of_the_others(tmp_path, monkeypat
     assert tell(names[0]) == ["demo-00001", "demo-00001.aaaaaaaa"]
 
 
-def test_a_number_of_any_length_can_be_asked_for(tmp_path):
+def test_conditions_accept_numbers_of_any_length(tmp_path):
     history = History(paths(tmp_path))
     fill(history, range(1, 3))
     assert len(history.search(Query(where=parse("accuracy < " + "9" * 30)))) == 2

@@ -1,4 +1,4 @@
-"""A script that nobody submitted, and that records all the same: it is a run of the history."""
+"""Scripts that record a run without a submission."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.history.door import History
-from mlworkbench.history.query import Query
+from mlworkbench.history.history_api import History
+from mlworkbench.history.run_query import Query
 from mlworkbench.model import Run, Status
-from tests.unit.inrun import INRUN
-from tests.unit.test_history_store import paths
+from tests.unit.history.test_store import paths
+from tests.unit.remote.inrun.run_process import INRUN
 
 SCRIPT = """
 import mlworkbench, os, signal, sys
@@ -35,7 +35,7 @@ def start(tmp_path: Path, more: str = "", cwd: Path | None = None) -> subprocess
     return subprocess.Popen([sys.executable, str(script), "--fast"], env=environment, cwd=cwd or tmp_path, **pipes)
 
 
-def the_run(tmp_path: Path) -> Run:
+def only_run(tmp_path: Path) -> Run:
     history = History(paths(tmp_path / "home"))
     try:
         (run,) = history.search(Query())
@@ -45,60 +45,60 @@ def the_run(tmp_path: Path) -> Run:
         history.close()
 
 
-def test_it_is_found_with_all_that_it_told(tmp_path):
+def test_an_untracked_run_is_found_with_its_records(tmp_path):
     start(tmp_path).communicate()
-    run = the_run(tmp_path)
+    run = only_run(tmp_path)
     assert (run.status, run.spec.entry.name, run.spec.entry.arguments) == (Status.COMPLETED, "train.py", ("--fast",))
     assert (run.metrics, run.params, run.spans["loss"].length) == ({"loss": 0.25}, {"lr": 0.1}, 2)
 
 
-def test_an_exception_that_nobody_caught_is_its_cause(tmp_path):
+def test_an_uncaught_exception_is_the_cause(tmp_path):
     start(tmp_path, "raise ValueError('boom')").communicate()
-    run = the_run(tmp_path)
+    run = only_run(tmp_path)
     assert (run.status, run.exit, run.cause) == (Status.FAILED, 1, "ValueError: boom")
 
 
-def test_while_it_goes_on_and_after_a_kill(tmp_path):
+def test_status_while_running_and_after_a_kill(tmp_path):
     with start(tmp_path, "print('here', flush=True); sys.stdin.read()") as script:
         assert script.stdout and script.stdout.readline() == b"here\n"
-        assert the_run(tmp_path).status is Status.RUNNING
+        assert only_run(tmp_path).status is Status.RUNNING
         script.send_signal(signal.SIGKILL)
         script.communicate()
-    run = the_run(tmp_path)
+    run = only_run(tmp_path)
     assert (run.status, run.cause) == (Status.FAILED, "its process ended without reporting a result")
 
 
-def test_it_belongs_to_the_project_around_it(tmp_path):
+def test_the_run_belongs_to_the_enclosing_project(tmp_path):
     (tmp_path / "aml_config").mkdir()
-    told = {"Id": "1b4e28ba-2fa1-4d2b-883f-0016d3cca427", "name": "demo"}
-    (tmp_path / "aml_config" / "project.json").write_text(json.dumps(told))
+    project = {"Id": "1b4e28ba-2fa1-4d2b-883f-0016d3cca427", "name": "demo"}
+    (tmp_path / "aml_config" / "project.json").write_text(json.dumps(project))
     (tmp_path / "deep").mkdir()
     start(tmp_path, cwd=tmp_path / "deep").communicate()
-    run = the_run(tmp_path)
-    assert (run.spec.project_id, run.spec.project_name) == (told["Id"], "demo")
+    run = only_run(tmp_path)
+    assert (run.spec.project_id, run.spec.project_name) == (project["Id"], "demo")
 
 
-def test_the_child_of_a_fork_does_not_end_it(tmp_path):
+def test_a_forked_child_does_not_end_the_run(tmp_path):
     more = "pid = os.fork()\nif not pid: sys.exit(0)\nos.waitpid(pid, 0); print('here', flush=True); sys.stdin.read()"
     with start(tmp_path, more) as script:
         assert script.stdout and script.stdout.readline() == b"here\n"
-        assert the_run(tmp_path).status is Status.RUNNING
+        assert only_run(tmp_path).status is Status.RUNNING
         script.communicate()
-    assert the_run(tmp_path).status is Status.COMPLETED
+    assert only_run(tmp_path).status is Status.COMPLETED
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"id": 3}', '{"id": "local-20261115-171703-3fa9c1", "started": "x"}'])
-def test_odd_folders_harm_nothing(tmp_path, content):
+def test_invalid_folders_are_ignored(tmp_path, content):
     start(tmp_path).communicate()
     odd = tmp_path / "home" / "local" / "local-20261115-171703-3fa9c1"
     odd.mkdir()
     (odd / "local.json").write_text(content)
-    assert the_run(tmp_path).status is Status.COMPLETED
+    assert only_run(tmp_path).status is Status.COMPLETED
 
 
-def test_it_survives_a_rebuild_and_can_be_removed(tmp_path):
+def test_the_run_survives_a_rebuild_and_can_be_removed(tmp_path):
     start(tmp_path).communicate()
-    run = the_run(tmp_path)
+    run = only_run(tmp_path)
     history = History(paths(tmp_path / "home"))
     history.rebuild()
     assert history.list() == [run]
@@ -107,33 +107,33 @@ def test_it_survives_a_rebuild_and_can_be_removed(tmp_path):
     history.close()
 
 
-def folder_of(tmp_path: Path, **facts: object) -> Path:
-    """As a script leaves it that ran elsewhere."""
+def make_folder(tmp_path: Path, **facts: object) -> Path:
+    """Create the folder of a script that ran on another machine."""
     name = "local-20261115-171703-3fa9c1"
     folder = tmp_path / "home" / "local" / name
     (folder / "metrics").mkdir(parents=True)
-    told = {"id": name, "started": 1000.0, "pid": 1, "boot_id": "of another machine", **facts}
-    (folder / "local.json").write_text(json.dumps(told))
+    data = {"id": name, "started": 1000.0, "pid": 1, "boot_id": "of another machine", **facts}
+    (folder / "local.json").write_text(json.dumps(data))
     return folder
 
 
 @pytest.mark.parametrize("started", [1e300, float("nan"), -1.0])
-def test_one_that_began_at_no_time_costs_no_other_run(tmp_path, started):
-    folder_of(tmp_path, started=started)
+def test_an_invalid_start_time_affects_no_other_run(tmp_path, started):
+    make_folder(tmp_path, started=started)
     start(tmp_path).communicate()
-    assert the_run(tmp_path).status is Status.COMPLETED
+    assert only_run(tmp_path).status is Status.COMPLETED
 
 
-def test_what_looked_dead_from_here_tells_its_end_itself(tmp_path):
-    """Its home is that of several machines."""
-    folder = folder_of(tmp_path)
+def test_a_run_on_another_machine_records_its_end(tmp_path):
+    """Several machines may share the home folder, so a run whose end is unknown here may still be active elsewhere."""
+    folder = make_folder(tmp_path)
     metrics = folder / "metrics" / "7-a"
     metrics.write_text('{"n": "loss", "v": 0.5, "t": 1000.5}\n')
-    assert the_run(tmp_path).ending == "exit unknown"
+    assert only_run(tmp_path).ending == "exit unknown"
     with open(metrics, "a") as file:
         file.write('{"n": "loss", "v": 0.25, "t": 1001.5}\n')
     (folder / "ended.json").write_text('{"ended": 1002.0, "status": "completed"}')
-    run = the_run(tmp_path)
+    run = only_run(tmp_path)
     assert (run.status, run.ended, run.metrics, run.spans["loss"].length) == (
         Status.COMPLETED,
         1002.0,

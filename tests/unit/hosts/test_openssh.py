@@ -1,10 +1,11 @@
-"""OpenSSH's option file as ssh itself reads it, and what its complaints become."""
+"""The generated ssh configuration as ssh reads it, and the errors that mlw raises for ssh's messages."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
+import unicodedata
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlworkbench.attachments import Attachment, Attachments
-from mlworkbench.consents import Consent
+from mlworkbench.container_consents import Consent
 from mlworkbench.errors import HostError, Unreachable, UsageError
-from mlworkbench.hosts import askpass, contact, loader, openssh, upload
+from mlworkbench.hosts import askpass, bootstrap, first_contact, openssh, snapshot_upload
 from mlworkbench.paths import UserPaths
 from tests.conftest import need
 
@@ -31,47 +32,47 @@ def target(home):
     return Attachment(home, "ada@gpu.lab:2222", address="gpu", username="ada", port=2222)
 
 
-def understood(target: Attachment, address: str = "gpu", config: str = "ssh_config") -> dict[str, str]:
-    """The options that ssh would use."""
+def effective_options(target: Attachment, address: str = "gpu", config: str = "ssh_config") -> dict[str, str]:
+    """Return the options that ssh uses with the generated configuration."""
     openssh.write_config(target)
-    words = [need("ssh"), "-G", "-F", str(target.folder / config), address]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return dict(line.partition(" ")[::2] for line in reversed(done.stdout.splitlines()))
+    command = [need("ssh"), "-G", "-F", str(target.folder / config), address]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(line.partition(" ")[::2] for line in reversed(result.stdout.splitlines()))
 
 
-def test_our_options_win_and_the_users_stand_where_we_say_nothing(home, target):
+def test_mlw_options_take_precedence_over_user_options(home, target):
     (home / ".ssh" / "config").write_text(
         "Host gpu\n HostName 10.1.2.3\n User eve\n Port 7\n ForwardAgent yes\n RequestTTY force\n"
         " RemoteCommand tmux\n StrictHostKeyChecking no\n IdentityFile ~/.ssh/lab\n ProxyJump gate\n Compression yes\n"
     )
-    found = understood(target)
-    assert (found["hostname"], found["user"], found["port"]) == ("10.1.2.3", "ada", "2222")
-    assert (found["forwardagent"], found["requesttty"], found["compression"]) == ("no", "false", "no")
-    assert found["stricthostkeychecking"] in ("true", "yes") and found.get("remotecommand", "none") == "none"
-    assert found["proxyjump"] == "gate" and found["batchmode"] == "yes"
-    assert found["identityfile"].endswith("/.ssh/lab")
-    assert found["userknownhostsfile"].split()[0] == str(target.known_hosts)
+    options = effective_options(target)
+    assert (options["hostname"], options["user"], options["port"]) == ("10.1.2.3", "ada", "2222")
+    assert (options["forwardagent"], options["requesttty"], options["compression"]) == ("no", "false", "no")
+    assert options["stricthostkeychecking"] in ("true", "yes") and options.get("remotecommand", "none") == "none"
+    assert options["proxyjump"] == "gate" and options["batchmode"] == "yes"
+    assert options["identityfile"].endswith("/.ssh/lab")
+    assert options["userknownhostsfile"].split()[0] == str(target.known_hosts)
 
 
-def test_a_jump_host_is_reached_with_the_users_own_options(home, target):
+def test_jump_host_uses_the_users_options(home, target):
     (home / ".ssh" / "config").write_text("Host gate\n User guard\n Port 99\n")
     jumping = replace(target, jump="gate,me@second:2200", folder=home / "a b%c")
     jumping.folder.mkdir()
-    command = understood(jumping)["proxycommand"]
+    command = effective_options(jumping)["proxycommand"]
     assert re.search(r"-J gate -l me -p 2200 -W \[%h\]:%p -- second$", command)
     assert "'" in command and "%%" in command
-    gate = understood(jumping, "gate", "jump_config")
+    gate = effective_options(jumping, "gate", "jump_config")
     assert (gate["user"], gate["port"], gate["batchmode"]) == ("guard", "99", "no")
 
 
 def test_keys(home, target):
-    found = understood(replace(target, key="mlw"))
-    assert found["identityfile"] == str(home / "key") and found["identitiesonly"] == "yes"
-    assert understood(replace(target, key="file:/k/my key"))["identityfile"] == "/k/my key"
-    assert understood(target)["identitiesonly"] == "no"
+    options = effective_options(replace(target, key="mlw"))
+    assert options["identityfile"] == str(home / "key") and options["identitiesonly"] == "yes"
+    assert effective_options(replace(target, key="file:/k/my key"))["identityfile"] == "/k/my key"
+    assert effective_options(target)["identitiesonly"] == "no"
 
 
-def test_the_file_is_private_and_written_once(home, target):
+def test_config_is_private_and_written_once(home, target):
     path = openssh.write_config(target)
     before = path.stat()
     assert before.st_mode & 0o777 == 0o600
@@ -86,7 +87,7 @@ Host key verification failed."""
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "words"),
+    ("output", "kind", "pattern"),
     [
         ("ssh: connect to host x port 2222: Connection refused", Unreachable, "refused the connection"),
         ("ssh: connect to host x port 22: Connection timed out", Unreachable, "does not respond"),
@@ -101,26 +102,26 @@ Host key verification failed."""
             "unknown host key",
         ),
         ("kex_exchange_identification: Connection closed by remote host", Unreachable, "before the login"),
-        ("debug1: kex_exchange_identification: banner line 0: HTTP/1.1 \x1b[0m", Unreachable, r"HTTP/1.1 \\x1b"),
+        ("debug1: kex_exchange_identification: banner line 0: HTTP/1.1 \x1b[0m", Unreachable, r"HTTP/1.1 \^\["),
         ("Load key: bad permissions", HostError, "readable by other users"),
         ("something\nquite \x07new", Unreachable, r"lost the connection to .*: quite \\x07new"),
         ("", Unreachable, "no reason given"),
     ],
 )
-def test_complaints(target, said, kind, words):
-    error = openssh.explain(replace(target, host_key="SHA256:old"), said)
+def test_ssh_errors(target, output, kind, pattern):
+    error = openssh.explain_ssh_error(replace(target, host_key="SHA256:old"), output)
     assert type(error) is kind
-    assert re.search(words, error.message), error.message
+    assert re.search(pattern, error.message), error.message
 
 
 @pytest.mark.parametrize("name", ["a b", "-x", "a\nb", "a*", "x'", 'x"', "$(x)", "", "a/b", "a\\b", "host:"])
-def test_names_that_ssh_must_not_see(name):
+def test_unsafe_names(name):
     with pytest.raises(UsageError):
         openssh.check_names(name)
 
 
 @pytest.mark.parametrize("name", ["gpu", "10.0.0.1", "fe80::1", "fe80::1%eth0", "my_box.lab.example.org", "::1"])
-def test_names_that_are_fine(name):
+def test_valid_names(name):
     openssh.check_names(name, "ada.l", f"me@[{name}]:22")
 
 
@@ -135,7 +136,7 @@ USERS = ("ada@gpu", "ada@10.0.0.1")
 
 
 @pytest.mark.parametrize(
-    ("question", "given"),
+    ("prompt", "expected"),
     [
         ("ada@gpu's password: ", True),
         ("ADA@GPU's password: ", True),
@@ -147,44 +148,45 @@ USERS = ("ada@gpu", "ada@10.0.0.1")
         ("Password: ", False),
     ],
 )
-def test_a_password_is_for_one_machine(question, given):
-    assert askpass.is_password_of(question, USERS) is given
+def test_password_prompt_of_the_target(prompt, expected):
+    assert askpass.is_password_prompt(prompt, USERS) is expected
 
 
-def test_a_jump_host_cannot_ask_for_the_password_of_the_target():
-    """Versions of ssh before 8.5 do not say whose question it is."""
-    asked: list[str] = []
-    answer = askpass.once("secret", USERS, lambda question: asked.append(question) or None)
-    with askpass.Askpass(answer) as helper:
-        for of, told in (({"MLW_ASKPASS_OF": openssh.JUMP_HOST}, b""), ({}, b"secret\n")):
-            environment = {**os.environ, **helper.environment(), **of}
-            words = [environment["SSH_ASKPASS"], "ada@gpu's password: "]
-            assert subprocess.run(words, env=environment, stdout=subprocess.PIPE).stdout == told
-    assert asked == ["(jump host) ada@gpu's password: "]
+def test_jump_host_cannot_get_the_password_of_the_target():
+    """The prompt alone does not show that the jump host asks (OpenSSH before 8.5), so a variable identifies it."""
+    prompts: list[str] = []
+    handler = askpass.answer_password_once("secret", USERS, lambda prompt: prompts.append(prompt) or None)
+    with askpass.Askpass(handler) as helper:
+        for origin, answer in (({"MLW_ASKPASS_OF": openssh.JUMP_HOST}, b""), ({}, b"secret\n")):
+            environment = {**os.environ, **helper.environment(), **origin}
+            command = [environment["SSH_ASKPASS"], "ada@gpu's password: "]
+            assert subprocess.run(command, env=environment, stdout=subprocess.PIPE).stdout == answer
+    assert prompts == ["(jump host) ada@gpu's password: "]
 
 
-def test_a_password_is_given_once():
-    answer = askpass.once("secret", USERS, lambda question: f"re: {question}")
+def test_password_is_given_once():
+    answer = askpass.answer_password_once("secret", USERS, lambda prompt: f"re: {prompt}")
     assert answer("gate@jump's password: ") == "re: gate@jump's password: "
     assert answer("ada@gpu's password: ") == "secret"
     assert answer("ada@gpu's password: ") is None
 
 
 @given(st.text(max_size=60))
-def test_what_is_shown_is_harmless(text):
+def test_printed_text_is_safe(text):
     shown = openssh.printable(text)
-    assert shown.isprintable()
+    categories = {unicodedata.category(char) for char in shown if char not in "\u200c\u200d"}
+    assert not categories & {"Cc", "Cf", "Cn", "Cs", "Zl", "Zp"}
 
 
-def test_words_for_shells_hold_nothing_that_a_shell_could_take_wrongly():
-    cold = loader.cold("0" * 16, "f" * 16)
+def test_shell_commands_contain_no_special_characters():
+    cold = bootstrap.cold_command("0" * 16, "f" * 16)
     inner = cold.removeprefix("exec sh -c '").removesuffix("'")
     assert not set(inner) & set("'\\!\n`")
-    assert loader.warm("/usr/bin/python3", "/home/ada/.mlw/lib/0/remote/agent.py", "f") is not None
-    assert loader.warm("/usr/bin/python3", "/home/a b/.mlw/agent.py", "f") is None
+    assert bootstrap.warm_command("/usr/bin/python3", "/home/ada/.mlw/lib/0/remote/agent.py", "f") is not None
+    assert bootstrap.warm_command("/usr/bin/python3", "/home/a b/.mlw/agent.py", "f") is None
 
 
-def test_attachments_come_back_as_they_were(tmp_path):
+def test_attachments_round_trip(tmp_path):
     store = Attachments(UserPaths(tmp_path))
     draft = store.draft("ada@h:22", address="h", username="ada", port=22)
     assert store.list() == []
@@ -219,17 +221,20 @@ def test_attachments_come_back_as_they_were(tmp_path):
         {"missing": 7, "have": []},
     ],
 )
-def test_a_target_that_asks_for_what_is_not_there(plan):
+def test_invalid_upload_plan(plan):
     with pytest.raises(HostError, match="invalid list of missing files"):
-        upload._checked(plan, [("a" * 64, 10), ("b" * 64, 20)])
+        snapshot_upload._check_plan(plan, [("a" * 64, 10), ("b" * 64, 20)])
 
 
-def test_what_is_missing():
+def test_valid_upload_plan():
     blobs = [("a", 1), ("b", 2), ("c", 3)]
-    assert upload._checked({"missing": [[0, 1], [2, 1]], "have": [[1, 3]]}, blobs) == ([("a", 1), ("c", 3)], {1: 3})
+    assert snapshot_upload._check_plan({"missing": [[0, 1], [2, 1]], "have": [[1, 3]]}, blobs) == (
+        [("a", 1), ("c", 3)],
+        {1: 3},
+    )
 
 
 @pytest.mark.parametrize("name", ["gpu1", "ssh-gpu1.example.org", "sk-node1", "ecdsa-host", "[ssh-gpu1]:2222"])
-def test_a_line_of_known_hosts_has_a_fingerprint(name):
+def test_fingerprint_of_a_known_hosts_line(name):
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-    assert contact.fingerprint_of(f"{name} {key}") == contact.fingerprint_of(key) != ""
+    assert first_contact.fingerprint_of(f"{name} {key}") == first_contact.fingerprint_of(key) != ""

@@ -1,4 +1,4 @@
-"""Preflight of whole projects: what is read, the original's own how-tos, and putting things right byte by byte."""
+"""Preflight of whole projects: the files that it reads, files from the how-tos of Azure ML Workbench, and fixes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.config.keys import DEFAULT_IMAGE
-from mlworkbench.config.project import Project
-from mlworkbench.hosts.facts import Facts, Nvidia, System
+from mlworkbench.config.project_folder import Project
+from mlworkbench.hosts.host_facts import Facts, Nvidia, System
 from mlworkbench.model import Compute, Entry, RunConfig
-from mlworkbench.preflight.check import preflight
+from mlworkbench.preflight.checker import preflight
 from mlworkbench.preflight.finding import Finding, Replacement
-from mlworkbench.preflight.fix import apply
+from mlworkbench.preflight.fixes import apply_fixes
 
 GPU = Compute("my_dsvm", "remotedocker", address="box", base_docker_image="debian:12", nvidia_docker=True)
 RUN = RunConfig("my_dsvm", "my_dsvm", framework="Python")
@@ -37,23 +37,23 @@ def write(project: Project, text: str, name: str = FILE) -> Path:
     return path
 
 
-def look(project: Project, compute: Compute = GPU, facts: Facts | None = None) -> list[Finding]:
+def check(project: Project, compute: Compute = GPU, facts: Facts | None = None) -> list[Finding]:
     return preflight(project, RUN, compute, facts, TRAIN)
 
 
-def heal(project: Project, facts: Facts | None = None) -> list[Finding]:
-    """Repairs until nothing changes; what is left."""
+def fix_all(project: Project, facts: Facts | None = None) -> list[Finding]:
+    """Apply fixes until none is left. Return the remaining findings."""
     for _ in range(10):
-        if not apply(look(project, facts=facts), project.root):
+        if not apply_fixes(check(project, facts=facts), project.root):
             break
-    return look(project, facts=facts)
+    return check(project, facts=facts)
 
 
-# -- the five seeds ----------------------------------------------------------------------------------
+# -- the original's how-tos --------------------------------------------------------------------------
 
 WHEEL = "https://cntk.ai/PythonWheel/{build}/cntk-2.1-cp35-cp35m-{platform}.whl"
 SEEDS = [
-    ("de-de", "win_amd64"),  # under a comment that says Linux build
+    ("de-de", "win_amd64"),  # a mistake in the how-to: its comment names the Linux build
     ("cs-CZ", "linux_x86_64"),
     ("nl-NL", "linux_x86_64"),
     ("pt-BR", "linux_x86_64"),
@@ -79,46 +79,46 @@ dependencies:
 
 @pytest.mark.parametrize("build", ["GPU", "GPU-1bit-SGD"])
 @pytest.mark.parametrize(("locale", "platform"), SEEDS)
-def test_cntk_as_the_how_tos_have_it(project: Project, locale: str, platform: str, build: str) -> None:
+def test_cntk_how_to_of_the_original(project: Project, locale: str, platform: str, build: str) -> None:
     path = write(project, CNTK.format(build=build, wheel=WHEEL.format(build=build, platform=platform)))
-    found = look(project)
-    rules = [(one.rule, one.line) for one in found]
+    findings = check(project)
+    rules = [(finding.rule, finding.line) for finding in findings]
     windows = [("wheel", 6)] if locale == "de-de" else []
     assert rules == [("python", 3), ("dead-address", 6), *windows]
-    assert all(one.file == FILE and one.severity == "error" for one in found)
-    assert heal(project) == []
+    assert all(finding.file == FILE and finding.severity == "error" for finding in findings)
+    assert fix_all(project) == []
     assert path.read_text() == HEALED.format(build=build)
 
 
 @pytest.mark.parametrize("locale", [locale for locale, _ in SEEDS])
-def test_tensorflow_as_the_how_tos_have_it(project: Project, locale: str) -> None:
+def test_tensorflow_how_to_of_the_original(project: Project, locale: str) -> None:
     text = "name: project_environment\ndependencies:\n  - python=3.5.2\n  - pip:\n    # GPU\n    - tensorflow-gpu\n"
     path = write(project, text)
-    assert [(one.rule, one.line) for one in look(project)] == [("python", 3), ("retired", 6)]
-    assert heal(project) == []
-    # The last one for the Python that is written, not for the one that goes.
+    assert [(finding.rule, finding.line) for finding in check(project)] == [("python", 3), ("retired", 6)]
+    assert fix_all(project) == []
+    # The fix selects the last version for the new Python, not for the old one.
     assert path.read_text() == text.replace("3.5.2", "3.6").replace("tensorflow-gpu", "tensorflow-gpu==2.6.2")
     write(project, text.replace("python=3.5.2", "python=3.11"))
-    assert heal(project) == []
+    assert fix_all(project) == []
     assert "    # GPU\n    - tensorflow[and-cuda]\n" in path.read_text()
 
 
-def test_replacements_are_those_for_the_python_that_will_be_there(project: Project) -> None:
-    """Seen before anything is written, too; and what is wrong today is said, even if the new Python heals it."""
+def test_replacements_match_the_new_python(project: Project) -> None:
+    """The finding about the wheel has no fix of its own: the new Python version resolves it."""
     wheel = "https://x.example/pandas-1.0.0-cp36-cp36m-manylinux1_x86_64.whl"
     write(project, f"dependencies:\n- python=3.5\n- pip:\n  - tensorflow-gpu\n  - {wheel}\n")
-    found = {(one.rule, one.line): one for one in look(project)}
-    assert list(found) == [("python", 2), ("retired", 4), ("wheel-python", 5)]
-    retired = found["retired", 4]
+    findings = {(finding.rule, finding.line): finding for finding in check(project)}
+    assert list(findings) == [("python", 2), ("retired", 4), ("wheel-python", 5)]
+    retired = findings["retired", 4]
     assert retired.fix and retired.fix.new == "tensorflow-gpu==2.6.2"
     assert "the last version for Python 3.6" in retired.hint
-    assert found["wheel-python", 5].fix is None, "once Python is 3.6 the wheel fits"
-    assert heal(project) == []
+    assert findings["wheel-python", 5].fix is None, "once Python is 3.6 the wheel fits"
+    assert fix_all(project) == []
     text = (project.root / FILE).read_text()
     assert text == f"dependencies:\n- python=3.6\n- pip:\n  - tensorflow-gpu==2.6.2\n  - {wheel}\n"
 
 
-def test_what_the_templates_of_the_original_end_with(project: Project) -> None:
+def test_templates_of_the_original_after_fixes(project: Project) -> None:
     text = (
         "dependencies:\n  - python=3.6\n  - scikit-learn  # kept\n  - pip:\n"
         "    # The API for Azure Machine Learning Model Management Service.\n"
@@ -127,88 +127,88 @@ def test_what_the_templates_of_the_original_end_with(project: Project) -> None:
         "    - azureml-requirements\n"
     )
     path = write(project, text)
-    assert heal(project) == []
+    assert fix_all(project) == []
     gone = [line for line in text.splitlines(keepends=True) if "azureedge" in line or "azureml-requirements" in line]
     assert path.read_text() == text.replace(gone[0], "").replace(gone[1], "")
 
 
-# -- what is read ------------------------------------------------------------------------------------
+# -- files that are read -----------------------------------------------------------------------------
 
 
-def test_only_where_we_make_the_environment(project: Project) -> None:
+def test_only_managed_environments_are_checked(project: Project) -> None:
     write(project, "dependencies:\n- pip: [sklearn]\n")
-    own = Compute("own", "docker", user_managed_environment=True)
+    unmanaged = Compute("own", "docker", user_managed_environment=True)
     local = Compute("local", "local")
-    assert [one.rule for one in look(project)] == ["retired"]
-    assert look(project, own) == look(project, local) == []
-    assert [one.rule for one in preflight(project, RUN, local, None, None, managed=True)] == ["retired"]
+    assert [finding.rule for finding in check(project)] == ["retired"]
+    assert check(project, unmanaged) == check(project, local) == []
+    assert [finding.rule for finding in preflight(project, RUN, local, None, None, managed=True)] == ["retired"]
     assert preflight(project, RUN, GPU, None, None, managed=False) == []
 
 
-def test_the_script_is_looked_at_wherever_it_runs(project: Project) -> None:
+def test_script_is_checked_on_every_target(project: Project) -> None:
     write(project, "print 'hello'\n", "train.py")
-    (found,) = look(project, Compute("local", "local"))
-    assert str(found) == "train.py:1: the print statement is Python 2 syntax, but the script runs in Python 3"
+    (finding,) = check(project, Compute("local", "local"))
+    assert str(finding) == "train.py:1: the print statement is Python 2 syntax, but the script runs in Python 3"
     (project.root / "pkg").mkdir()
     write(project, "exec x\n", "pkg/__main__.py")
-    (found,) = preflight(project, RUN, Compute("local", "local"), None, Entry("module", "pkg"))
-    assert found.file == "pkg/__main__.py"
+    (finding,) = preflight(project, RUN, Compute("local", "local"), None, Entry("module", "pkg"))
+    assert finding.file == "pkg/__main__.py"
     assert preflight(project, RUN, GPU, None, Entry("command", "train.py")) == []
 
 
-def test_odd_scripts_are_left_alone(project: Project) -> None:
+def test_unusual_scripts_are_skipped(project: Project) -> None:
     (project.root / "train.py").write_bytes(b"print '\xe4'\n")
-    assert look(project) == []
+    assert check(project) == []
     (project.root / "train.py").write_bytes(b"x = 1\0\n")
-    assert look(project) == []
+    assert check(project) == []
     (project.root / "train.py").write_text("(" * 5000 + "\n")
-    assert look(project) == []
+    assert check(project) == []
 
 
-def test_errors_come_first_and_a_file_that_cannot_be_read_is_one(project: Project) -> None:
+def test_errors_first_including_unreadable_files(project: Project) -> None:
     write(project, "dependencies:\n- pip:\n  - tensorflow\n  - sklearn\n")
-    assert [(one.severity, one.line) for one in look(project)] == [("error", 4), ("warning", 3)]
+    assert [(item.severity, item.line) for item in check(project)] == [("error", 4), ("warning", 3)]
     write(project, "dependencies:\n- pip:\n  - -e .\n")
-    (found,) = look(project)
-    assert (found.severity, found.file, found.line) == ("error", FILE, 3)
-    assert found.message.startswith("-e .: editable installs are not supported")
+    (finding,) = check(project)
+    assert (finding.severity, finding.file, finding.line) == ("error", FILE, 3)
+    assert finding.message.startswith("-e .: editable installs are not supported")
 
 
-def test_a_wheel_that_is_not_in_the_project(project: Project) -> None:
+def test_missing_wheel(project: Project) -> None:
     write(project, "dependencies:\n- pip:\n  - wheels/own-1.0-py3-none-any.whl\n")
-    (found,) = look(project)
-    assert (found.rule, found.line, found.message) == (
+    (finding,) = check(project)
+    assert (finding.rule, finding.line, finding.message) == (
         "local-file",
         3,
         "wheels/own-1.0-py3-none-any.whl is not in the project",
     )
 
 
-# -- putting it right --------------------------------------------------------------------------------
+# -- fixes -------------------------------------------------------------------------------------------
 
 
-def test_every_other_byte_stays(project: Project) -> None:
+def test_fixes_change_nothing_else(project: Project) -> None:
     text = (
         "# first\r\nname: e\r\ndependencies: # all\r\n  -   python=3.6    # pin\r\n\r\n  - pip:\r\n"
         "    - 'sklearn'   # quoted\r\n    - \"pytorch\" # too\r\n    # between\r\n"
         "    - torchvision==0.16.0+cpu\r\n    - numpy # ümlaut\r\n# last"
     )
     path = write(project, "\ufeff" + text)
-    assert heal(project) == []
-    wanted = text.replace("'sklearn'", "'scikit-learn'").replace('"pytorch"', '"torch"').replace("0+cpu", "0")
-    assert path.read_bytes() == ("\ufeff" + wanted).encode()
+    assert fix_all(project) == []
+    expected = text.replace("'sklearn'", "'scikit-learn'").replace('"pytorch"', '"torch"').replace("0+cpu", "0")
+    assert path.read_bytes() == ("\ufeff" + expected).encode()
 
 
-def test_lists_in_brackets_get_quotes_where_they_need_them(project: Project) -> None:
+def test_flow_lists_get_quotes_if_needed(project: Project) -> None:
     path = write(project, "dependencies: [python=3.11, {pip: [six, tensorflow-gpu]}] # all\n")
-    assert heal(project) == []
+    assert fix_all(project) == []
     assert path.read_text() == 'dependencies: [python=3.11, {pip: [six, "tensorflow[and-cuda]"]}] # all\n'
 
 
-def test_what_cannot_be_removed_safely_stays(project: Project) -> None:
+def test_unsafe_removal_is_skipped(project: Project) -> None:
     text = "dependencies: [{pip: [six, azureml-requirements]}]\n"
     path = write(project, text)
-    assert [one.rule for one in heal(project)] == ["retired"]
+    assert [finding.rule for finding in fix_all(project)] == ["retired"]
     assert path.read_text() == text
 
 
@@ -218,123 +218,128 @@ def test_requirements_and_scripts(project: Project) -> None:
         project, "six\nsklearn>=0.0  # why\nsix; sys_platform == 'win32'\npytorch --hash=sha256:a\n", "requirements.txt"
     )
     script = write(project, "import sys\r\nprint 'a' # say\r\nprint >>sys.stderr, 'b'\r\n", "train.py")
-    found = preflight(project, run, GPU, None, TRAIN)
-    assert len(apply(found, project.root)) == 3
-    # A digest is that of the old package: whoever wrote it looks up the new one.
+    findings = preflight(project, run, GPU, None, TRAIN)
+    assert len(apply_fixes(findings, project.root)) == 3
+    # The hash belongs to the old package, so there is no automatic fix.
     assert path.read_text() == "six\nscikit-learn  # why\nsix; sys_platform == 'win32'\npytorch --hash=sha256:a\n"
     assert script.read_bytes() == b"import sys\r\nprint('a') # say\r\nprint('b', file=sys.stderr)\r\n"
-    assert [one.fix for one in preflight(project, run, GPU, None, TRAIN)] == [None]
+    assert [finding.fix for finding in preflight(project, run, GPU, None, TRAIN)] == [None]
 
 
 def test_a_link_out_of_the_project_is_not_followed(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside") / "train.py"
     outside.write_text("print 1\n")
     (project.root / "train.py").symlink_to(outside)
-    found = look(project)
-    assert found and apply(found, project.root) == []
+    findings = check(project)
+    assert findings and apply_fixes(findings, project.root) == []
     assert outside.read_text() == "print 1\n"
 
 
-def test_a_file_that_changed_meanwhile_is_not_touched(project: Project) -> None:
+def test_changed_file_is_not_fixed(project: Project) -> None:
     path = write(project, "dependencies:\n- pip:\n  - sklearn\n")
-    found = look(project)
+    findings = check(project)
     write(project, "dependencies:\n- pip:\n  - six\n")
-    assert apply(found, project.root) == []
+    assert apply_fixes(findings, project.root) == []
     assert path.read_text() == "dependencies:\n- pip:\n  - six\n"
 
 
-def test_of_two_proposals_for_one_entry_the_first_counts(project: Project) -> None:
+def test_first_of_two_fixes_is_applied(project: Project) -> None:
     path = write(project, "dependencies:\n- pip:\n  - six\n")
     fixes = [Finding("a", "error", FILE, 3, "", "", Replacement(FILE, 3, "six", new)) for new in ("one", "two")]
-    assert apply(fixes, project.root) == fixes[:1]
+    assert apply_fixes(fixes, project.root) == fixes[:1]
     assert path.read_text() == "dependencies:\n- pip:\n  - one\n"
 
 
-def test_the_last_entry_of_a_list_takes_nothing_along(project: Project) -> None:
+def test_removing_the_last_entry_of_a_list(project: Project) -> None:
     path = write(project, "dependencies:\n- numpy\n- pip:\n  # why\n  - azureml-requirements\n")
-    assert heal(project) == []
+    assert fix_all(project) == []
     assert path.read_text() == "dependencies:\n- numpy\n- pip:\n  # why\n"
 
 
-def test_the_driver_of_the_target_counts(project: Project) -> None:
+def test_driver_of_the_target_is_used(project: Project) -> None:
     path = write(project, "dependencies:\n- pip:\n  - torch # newest\n")
-    assert look(project) == []
-    assert heal(project, K80) == []
+    assert check(project) == []
+    assert fix_all(project, K80) == []
     assert path.read_text() == "dependencies:\n- pip:\n  - torch<2.1 # newest\n"
 
 
 IMAGE = "type: remotedocker\nbaseDockerImage: {}  # as the administrator said\nnvidiaDocker: true\naddress: box\n"
 
 
-def test_the_image_is_put_right_where_it_stands(project: Project) -> None:
+def test_image_is_fixed_in_place(project: Project) -> None:
     newer, older = "nvidia/cuda:13.0.1-runtime-ubuntu24.04", "nvidia/cuda:12.2.2-runtime-ubuntu22.04"
     path = write(project, IMAGE.format(newer), "aml_config/my_dsvm.compute")
     compute = replace(GPU, base_docker_image=newer)
-    known = {"nvidia": {"driver": "535.183.01"}}
-    (found,) = preflight(project, RUN, compute, known, None)
-    assert (found.rule, found.severity, found.file, found.line) == (
+    facts = {"nvidia": {"driver": "535.183.01"}}
+    (finding,) = preflight(project, RUN, compute, facts, None)
+    assert (finding.rule, finding.severity, finding.file, finding.line) == (
         "cuda-image",
         "warning",
         "aml_config/my_dsvm.compute",
         2,
     )
-    assert apply([found], project.root) == [found]
+    assert apply_fixes([finding], project.root) == [finding]
     assert path.read_text() == IMAGE.format(older)
 
 
-def test_the_image_of_a_run_configuration_counts(project: Project) -> None:
+def test_image_of_a_run_configuration(project: Project) -> None:
     image = "nvidia/cuda:13.0.1-runtime-ubuntu24.04"
     write(project, IMAGE.format("debian:12"), "aml_config/my_dsvm.compute")
     write(
         project, f"target: my_dsvm\nenvironment:\n  docker:\n    baseImage: {image}\n", "aml_config/my_dsvm.runconfig"
     )
     compute = replace(GPU, base_docker_image=image)
-    (found,) = preflight(project, RUN, compute, {"nvidia": {"driver": "535.183.01"}}, None)
-    assert (found.file, found.line) == ("aml_config/my_dsvm.runconfig", 4)
+    (finding,) = preflight(project, RUN, compute, {"nvidia": {"driver": "535.183.01"}}, None)
+    assert (finding.file, finding.line) == ("aml_config/my_dsvm.runconfig", 4)
 
 
 @pytest.mark.parametrize("tag", ["", ":plus-0.7.91", ":plus-gpu-0.9.9", ":latest"])
-def test_the_images_of_the_original_are_gone(project: Project, tag: str) -> None:
+def test_withdrawn_images(project: Project, tag: str) -> None:
     image = "microsoft/mmlspark" + tag
     path = write(project, IMAGE.format(image), "aml_config/my_dsvm.compute")
     compute = replace(GPU, base_docker_image=image)
-    (found,) = preflight(project, RUN, compute, None, None)
-    assert (found.rule, found.severity, found.file, found.line) == ("image", "warning", "aml_config/my_dsvm.compute", 2)
-    assert image in found.message and DEFAULT_IMAGE in found.hint
-    assert apply([found], project.root) == [found]
+    (finding,) = preflight(project, RUN, compute, None, None)
+    assert (finding.rule, finding.severity, finding.file, finding.line) == (
+        "image",
+        "warning",
+        "aml_config/my_dsvm.compute",
+        2,
+    )
+    assert image in finding.message and DEFAULT_IMAGE in finding.hint
+    assert apply_fixes([finding], project.root) == [finding]
     assert path.read_text() == IMAGE.format(DEFAULT_IMAGE)
 
 
 @pytest.mark.parametrize(
     "image", ["registry.example/microsoft/mmlspark:plus-0.9.9", "microsoft/mmlspark-own", "microsoft/x"]
 )
-def test_copies_of_them_may_be_there(project: Project, image: str) -> None:
+def test_copies_of_withdrawn_images(project: Project, image: str) -> None:
     write(project, IMAGE.format(image), "aml_config/my_dsvm.compute")
     assert preflight(project, RUN, replace(GPU, base_docker_image=image), None, None) == []
 
 
-def test_an_image_that_no_container_is_started_from_is_not_looked_at(project: Project) -> None:
+def test_unused_image_is_not_checked(project: Project) -> None:
     assert preflight(project, RUN, Compute("l", "local", base_docker_image="microsoft/mmlspark"), None, None) == []
 
 
-def test_nothing_heavy_is_loaded_where_there_is_nothing_to_find(project: Project) -> None:
-    """A submit waits for this, so it must not wait for what it does not need."""
+def test_no_expensive_imports_without_findings(project: Project) -> None:
+    """A submit waits for the check, so it must not import unused packages."""
     write(
         project, "dependencies:\n- python=3.11\n- numpy\n- pip:\n  - torch\n  - pandas>=2 ; python_version < '3.13'\n"
     )
     write(project, "print('hello')\n", "train.py")
     code = (
-        "import sys\nfrom pathlib import Path\nfrom mlworkbench.config.project import Project\n"
-        "from mlworkbench.model import Compute, Entry, RunConfig\nfrom mlworkbench.preflight.check import preflight\n"
+        "import sys\nfrom pathlib import Path\nfrom mlworkbench.config.project_folder import Project\n"
+        "from mlworkbench.model import Compute, Entry, RunConfig\nfrom mlworkbench.preflight.checker import preflight\n"
         "project = Project(Path.cwd(), '1b4e28ba-2fa1-4d2b-883f-0016d3cca427', 'demo')\n"
         "compute = Compute('gpu', 'docker', base_docker_image='debian:12', nvidia_docker=True)\n"
         "facts = {'os': {'system': 'Linux', 'arch': 'x86_64'}, 'nvidia': {'driver': '580.95.05'}}\n"
         "assert preflight(project, RunConfig('gpu', 'gpu'), compute, facts, Entry('script', 'train.py')) == []\n"
-        "names = ('packaging', 'mlworkbench.hosts', 'mlworkbench.preflight.python2', 'rattler')\n"
+        "names = ('packaging', 'mlworkbench.hosts', 'mlworkbench.preflight.python2_rules', 'rattler')\n"
         "print([name for name in names if name in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=project.root, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("[]\n", "")
+    result = subprocess.run([sys.executable, "-c", code], cwd=project.root, capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("[]\n", "")
 
 
 # -- uv and pixi -------------------------------------------------------------------------------------
@@ -350,17 +355,17 @@ dependencies = [
 """
 
 
-def test_a_pyproject_is_put_right(project: Project) -> None:
+def test_pyproject_is_fixed(project: Project) -> None:
     run = RunConfig("r", "my_dsvm", conda_dependencies_file="pyproject.toml")
     path = write(project, PYPROJECT, "pyproject.toml")
-    found = preflight(project, run, GPU, None, None)
-    assert [(one.rule, one.line) for one in found] == [("retired", 4), ("retired", 5), ("cpu-only", 6)]
-    assert len(apply(found, project.root)) == 3
-    wanted = PYPROJECT.replace("sklearn", "scikit-learn").replace("pytorch", "torch")
-    assert path.read_text() == wanted.replace("tensorflow-cpu==2.15.0", "tensorflow[and-cuda]==2.15.1")
+    findings = preflight(project, run, GPU, None, None)
+    assert [(finding.rule, finding.line) for finding in findings] == [("retired", 4), ("retired", 5), ("cpu-only", 6)]
+    assert len(apply_fixes(findings, project.root)) == 3
+    expected = PYPROJECT.replace("sklearn", "scikit-learn").replace("pytorch", "torch")
+    assert path.read_text() == expected.replace("tensorflow-cpu==2.15.0", "tensorflow[and-cuda]==2.15.1")
 
 
-def test_a_lock_is_only_warned_of(project: Project) -> None:
+def test_lock_findings_are_warnings(project: Project) -> None:
     write(project, PYPROJECT, "pyproject.toml")
     lock = "version = 1\n"
     for name, version in (
@@ -373,9 +378,9 @@ def test_a_lock_is_only_warned_of(project: Project) -> None:
         lock += f'[[package]]\nname = "{name}"\nversion = "{version}"\n{source}'
     path = write(project, lock, "uv.lock")
     run = RunConfig("r", "my_dsvm", conda_dependencies_file="uv.lock")
-    (found,) = preflight(project, run, GPU, K80, None)
-    assert (found.rule, found.severity, found.file, found.fix) == ("cuda", "warning", "uv.lock", None)
-    assert found.line == 3
-    assert found.hint.endswith("update the lock file")
-    assert apply([found], project.root) == []
+    (finding,) = preflight(project, run, GPU, K80, None)
+    assert (finding.rule, finding.severity, finding.file, finding.fix) == ("cuda", "warning", "uv.lock", None)
+    assert finding.line == 3
+    assert finding.hint.endswith("update the lock file")
+    assert apply_fixes([finding], project.root) == []
     assert path.read_text() == lock

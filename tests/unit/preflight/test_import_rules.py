@@ -1,4 +1,4 @@
-"""Imports that nothing provides are found without importing anything."""
+"""Find missing imports without importing anything."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.cli.main import _run
-from mlworkbench.config.project import Project
+from mlworkbench.config.project_folder import Project
 from mlworkbench.model import Compute, Entry, RunConfig
-from mlworkbench.preflight.import_names import PROVIDERS, is_provider, proposal
-from mlworkbench.preflight.imports import ImportCheck, check_imports
+from mlworkbench.preflight.import_names import PROVIDERS, is_provider, suggest_package
+from mlworkbench.preflight.import_rules import ImportCheck, check_imports
 
 DOCKER = Compute("docker", "docker", base_docker_image="debian:12")
 RUN = RunConfig("docker", "docker", framework="Python")
@@ -26,12 +26,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     root = tmp_path / "demo"
     (root / "aml_config").mkdir(parents=True)
     monkeypatch.chdir(root)
-    depend(root, "numpy")
+    write_dependencies(root, "numpy")
     return Project(root, "1b4e28ba-2fa1-4d2b-883f-0016d3cca427", "demo")
 
 
-def depend(root: Path, *pip: str, python: str = "3.11") -> None:
-    lines = "".join(f"    - {one}\n" for one in pip)
+def write_dependencies(root: Path, *pip: str, python: str = "3.11") -> None:
+    lines = "".join(f"    - {package}\n" for package in pip)
     (root / FILE).write_text(f"dependencies:\n  - python={python}\n" + (f"  - pip:\n{lines}" if pip else ""))
 
 
@@ -42,23 +42,23 @@ def check(project: Project, text: str, **more: object) -> ImportCheck:
     return check_imports(project, **settings)  # type: ignore[arg-type]
 
 
-def look(project: Project, text: str, **more: object) -> list[tuple[str, int | None, str]]:
-    found = check(project, text, **more).findings
-    assert all(one.severity == "warning" and one.rule == "import" for one in found)
-    return [(one.file, one.line, one.hint.partition("`- ")[2].partition("`")[0]) for one in found]
+def find_missing(project: Project, text: str, **more: object) -> list[tuple[str, int | None, str]]:
+    findings = check(project, text, **more).findings
+    assert all(finding.severity == "warning" and finding.rule == "import" for finding in findings)
+    return [(finding.file, finding.line, finding.hint.partition("`- ")[2].partition("`")[0]) for finding in findings]
 
 
-def test_what_nothing_provides(project):
+def test_missing_imports(project):
     text = (
         "import os, cv2\nimport numpy as np\nfrom PIL import Image\n\ndef main():\n    import yaml.nodes\nimport cv2\n"
     )
-    assert look(project, text) == [
+    assert find_missing(project, text) == [
         ("train.py", 1, "opencv-python-headless"),
         ("train.py", 3, "pillow"),
         ("train.py", 6, "pyyaml"),
     ]
-    depend(project.root, "opencv-python", "Pillow>=10", "ruamel.yaml", "PyYAML")
-    assert look(project, text + "import cv2\n") == []
+    write_dependencies(project.root, "opencv-python", "Pillow>=10", "ruamel.yaml", "PyYAML")
+    assert find_missing(project, text + "import cv2\n") == []
 
 
 OPTIONAL = """
@@ -95,7 +95,7 @@ if __name__ == "__main__":
 
 
 def test_optional_imports_do_not_count(project):
-    assert [name for _, _, name in look(project, OPTIONAL)] == ["counts-a", "counts-b", "counts-c"]
+    assert [name for _, _, name in find_missing(project, OPTIONAL)] == ["counts-a", "counts-b", "counts-c"]
 
 
 def test_modules_of_the_project_are_followed(project):
@@ -106,40 +106,40 @@ def test_modules_of_the_project_are_followed(project):
     (root / "lib" / "other.py").write_text("import requests\n")
     (root / "unused.py").write_text("import never_reached\n")
     (root / "vendor" / "acme").mkdir(parents=True)
-    found = look(project, "import sys\nsys.path.append('vendor')\nimport acme\nimport lib\n")
-    assert found == [("lib/deep/inner.py", 1, "shap"), ("lib/other.py", 1, "requests")]
+    missing = find_missing(project, "import sys\nsys.path.append('vendor')\nimport acme\nimport lib\n")
+    assert missing == [("lib/deep/inner.py", 1, "shap"), ("lib/other.py", 1, "requests")]
 
 
-def test_a_solved_environment_tells_what_comes_along(project):
+def test_lock_lists_transitive_packages(project):
     text = "import dateutil, toolz\n"
-    depend(project.root, "pandas", "dask")
-    assert [name for _, _, name in look(project, text)] == ["toolz"], "pandas is known to bring the other"
-    lock = {"conda": [], "pip": [{"name": one} for one in ("pandas", "dask", "toolz", "python-dateutil")]}
+    write_dependencies(project.root, "pandas", "dask")
+    assert [name for _, _, name in find_missing(project, text)] == ["toolz"], "pandas is known to bring the other"
+    lock = {"conda": [], "pip": [{"name": package} for package in ("pandas", "dask", "toolz", "python-dateutil")]}
     (project.root.parent / "locks").mkdir()
     (project.root.parent / "locks" / "1.json").write_text(json.dumps({"lock": lock}))
     (project.root.parent / "locks" / "2.json").write_text("broken")
-    assert look(project, text) == []
+    assert find_missing(project, text) == []
 
 
-def test_where_the_packages_are_not_ours_nothing_is_said(project):
+def test_unmanaged_environments_are_not_checked(project):
     text = "import whatever\n"
-    assert look(project, text, compute=Compute("local", "local")) == []
-    assert look(project, text, runconfig=RunConfig("docker", "docker", framework="PySpark")) != []
-    assert look(project, "import pyspark\n", runconfig=RunConfig("docker", "docker", framework="PySpark")) == []
-    depend(project.root, "git+https://github.com/example/whatever")
-    assert look(project, text) == [], "it may provide anything"
+    assert find_missing(project, text, compute=Compute("local", "local")) == []
+    assert find_missing(project, text, runconfig=RunConfig("docker", "docker", framework="PySpark")) != []
+    assert find_missing(project, "import pyspark\n", runconfig=RunConfig("docker", "docker", framework="PySpark")) == []
+    write_dependencies(project.root, "git+https://github.com/example/whatever")
+    assert find_missing(project, text) == [], "it may provide anything"
     [line] = check(project, text).unchecked
     assert line.startswith(f"imports of train.py ({FILE} lists a package by URL only")
     assert check(project, "import os\n").unchecked == (), "no import needs a package"
-    depend(project.root, python="2.7")
+    write_dependencies(project.root, python="2.7")
     assert check(project, text).unchecked == ("imports of train.py (runs in Python 2)",)
-    assert look(project, "import urllib2\n") == []
+    assert find_missing(project, "import urllib2\n") == []
     (project.root / FILE).unlink()
-    assert [name for _, _, name in look(project, text)] == ["whatever"]
+    assert [name for _, _, name in find_missing(project, text)] == ["whatever"]
 
 
 def test_hostile_files(project):
-    """Nothing is imported or followed out of the project, and no file ends the doctor."""
+    """Nothing is imported, no link out of the project is followed, and no file makes the check fail."""
     root = project.root
     (root.parent / "outside.py").write_text("import outside_import\n")
     (root / "linked.py").symlink_to(root.parent / "outside.py")
@@ -147,7 +147,7 @@ def test_hostile_files(project):
     mark = root.parent / "mark"
     (root / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nimport evil_import\n")
     os.mkfifo(root / "pipe.py")
-    assert look(project, "import linked, loop, evil, pipe\n") == [("evil.py", 2, "evil-import")]
+    assert find_missing(project, "import linked, loop, evil, pipe\n") == [("evil.py", 2, "evil-import")]
     assert not mark.exists()
     for text in ("(" * 5000, "a" * (1 << 19), "import \0x", "x = " + "-" * 100_000 + "1", "import é", "\ud800"):
         (root / "train.py").write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -156,8 +156,8 @@ def test_hostile_files(project):
 
 def test_names_of_packages():
     for name, packages in PROVIDERS.items():
-        assert all(is_provider(one, name) for one in packages), name
-        assert proposal(name) == packages[0]
+        assert all(is_provider(provider, name) for provider in packages), name
+        assert suggest_package(name) == packages[0]
     for package, name in (
         ("python-dateutil", "dateutil"),
         ("Scikit_Learn", "sklearn"),
@@ -179,21 +179,23 @@ def test_names_of_packages():
 
 
 def test_a_file_that_cannot_be_parsed_is_reported(project):
-    """With its line; an error if the run configuration names it, unless a newer Python is to run it."""
+    """The finding is an error for the configured script, else a warning, as with a newer Python, which may parse it."""
     text = "import os\nprint((1)\n"
-    [one] = check(project, text).findings
-    assert (one.rule, one.severity, one.file, one.line) == ("syntax", "warning", "train.py", 2)
-    assert "cannot parse the file: '(' was never closed" in one.message
-    named = replace(RUN, argument_vector=("train.py",))
+    [finding] = check(project, text).findings
+    assert (finding.rule, finding.severity, finding.file, finding.line) == ("syntax", "warning", "train.py", 2)
+    assert "cannot parse the file: '(' was never closed" in finding.message
+    configured = replace(RUN, argument_vector=("train.py",))
     for compute in (DOCKER, Compute("local", "local")):
-        assert [one.severity for one in check(project, text, runconfig=named, compute=compute).findings] == ["error"]
+        assert [
+            finding.severity for finding in check(project, text, runconfig=configured, compute=compute).findings
+        ] == ["error"]
     old = Compute("local", "local", python_location="/usr/bin/python2.7")
-    assert check(project, text, runconfig=named, compute=old) == ImportCheck()
-    depend(project.root, python="3.99")
-    assert [one.severity for one in check(project, text, runconfig=named).findings] == ["warning"]
+    assert check(project, text, runconfig=configured, compute=old) == ImportCheck()
+    write_dependencies(project.root, python="3.99")
+    assert [finding.severity for finding in check(project, text, runconfig=configured).findings] == ["warning"]
 
 
-def test_files_that_are_not_read_are_named(project):
+def test_unread_files_are_listed(project):
     root = project.root
     (root / "large.py").write_text("x = 1\n" * 50_000)
     (root / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe4'\n")
@@ -204,12 +206,12 @@ def test_files_that_are_not_read_are_named(project):
         "imports of latin.py (the file is not UTF-8 text)",
         "imports of linked.py (the file is outside the project)",
     )
-    depend(root, "]broken")
+    write_dependencies(root, "]broken")
     assert check(project, "").unchecked == (f"imports of train.py (cannot read {FILE})",)
 
 
-def test_the_doctor_reads_all_scripts(project, capsys):
-    """Scripts beside the one that the run configuration names, and a name that leads to no script."""
+def test_doctor_reads_all_scripts(project, capsys):
+    """The check covers scripts that no run configuration names, but not tests and setup.py."""
     root = project.root
     (root / "aml_config" / "project.json").write_text(json.dumps({"Id": project.id, "Name": "demo"}))
     (root / "aml_config" / "docker.compute").write_text("type: docker\nbaseDockerImage: debian:12\n")
@@ -234,20 +236,20 @@ def test_the_doctor_reads_all_scripts(project, capsys):
     (root / "train.py").write_text("")
     assert doctor(1)[0] == [("script", "aml_config/docker.runconfig", 3), ("import", "eval.py", 1)]
     runconfig.write_text("Target: docker\nFramework: Python\n")
-    depend(root, "git+https://github.com/example/whatever")
-    rows, told = doctor(0)
-    assert (rows, told.splitlines()[0]) == ([], "no problems found")
-    assert "\nnot checked: imports of eval.py (aml_config/" in told
+    write_dependencies(root, "git+https://github.com/example/whatever")
+    rows, messages = doctor(0)
+    assert (rows, messages.splitlines()[0]) == ([], "no problems found")
+    assert "\nnot checked: imports of eval.py (aml_config/" in messages
 
 
-def test_names_that_several_packages_share(project):
-    """The package to add is told by the dotted name; private modules and the script itself need none."""
+def test_namespace_packages(project):
+    """The dotted name determines the missing package. Private modules and the script itself need no package."""
     text = (
         "import __main__, _private, _pytest.config\nfrom google.cloud import storage, pubsub_v1\n"
         "import google.cloud.bigquery.client\nfrom google.protobuf import text_format\nimport google\n"
         "from ruamel.yaml import YAML\nfrom ruamel import yaml\nfrom google import genai\n"
     )
-    assert [(line, name) for _, line, name in look(project, text)] == [
+    assert [(line, name) for _, line, name in find_missing(project, text)] == [
         (2, "google-cloud-storage"),
         (2, "google-cloud-pubsub"),
         (3, "google-cloud-bigquery"),
@@ -255,14 +257,14 @@ def test_names_that_several_packages_share(project):
         (6, "ruamel.yaml"),
         (8, "google-genai"),
     ]
-    depend(project.root, "ruamel.yaml", "google-cloud-storage", "google-genai")
-    assert [name for _, _, name in look(project, text)] == ["google-cloud-pubsub", "google-cloud-bigquery"]
-    depend(project.root, "tensorflow")
-    assert look(project, "from google.protobuf import text_format\n") == []
+    write_dependencies(project.root, "ruamel.yaml", "google-cloud-storage", "google-genai")
+    assert [name for _, _, name in find_missing(project, text)] == ["google-cloud-pubsub", "google-cloud-bigquery"]
+    write_dependencies(project.root, "tensorflow")
+    assert find_missing(project, "from google.protobuf import text_format\n") == []
 
 
-def test_names_longer_than_any_file_are_not_looked_for(project):
-    """Each would cost a look at the disk for every part of it, or fail there."""
+def test_long_names_are_ignored(project):
+    """A name is ignored if a part is too long for the file system, or if its many parts would cost disk accesses."""
     deep = ".".join(["a"] * 10_000)
     text = f"import {'x' * 300}\nimport {deep}\nfrom {deep} import b\nimport missing\n"
-    assert look(project, text) == [("train.py", 4, "missing")]
+    assert find_missing(project, text) == [("train.py", 4, "missing")]

@@ -1,4 +1,4 @@
-"""Preflight: each rule on real lines, with file, line, why and the exact replacement."""
+"""Each preflight rule on realistic lines: file, line, reason, and the exact replacement."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from packaging.version import Version
 
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, PipLine
 from mlworkbench.environments.dependency_files import read_dependencies
-from mlworkbench.environments.pythons import OLDEST_FOR_UV
-from mlworkbench.hosts.facts import Facts, Nvidia, System
+from mlworkbench.environments.interpreter_choice import MIN_UV_PYTHON
+from mlworkbench.hosts.host_facts import Facts, Nvidia, System
 from mlworkbench.model import Compute
-from mlworkbench.preflight.check import examine
-from mlworkbench.preflight.finding import Case, Finding, Script
-from mlworkbench.preflight.rules import RULES, signs_of_python2
-from mlworkbench.preflight.tables import BUILDS, PIP_FROM
-from mlworkbench.preflight.write import admits, before, pinned
-from mlworkbench.remote.shared.cuda_drivers import RELEASES, cuda_of, oldest_driver
+from mlworkbench.preflight.checker import examine
+from mlworkbench.preflight.finding import CheckContext, Finding, Script
+from mlworkbench.preflight.package_rules import RULES, may_contain_python2
+from mlworkbench.preflight.pip_entries import admits, is_older, pinned_version
+from mlworkbench.preflight.rule_data import CUDA_BUILDS, PIP_FROM
+from mlworkbench.remote.shared.cuda_drivers import RELEASES, newest_cuda, oldest_driver
 
 GPU = Compute("gpu", "docker", base_docker_image="debian:12", nvidia_docker=True)
 CPU = replace(GPU, name="cpu", nvidia_docker=False)
@@ -30,10 +30,12 @@ def facts(driver: str | None = None, arch: str = "x86_64", system: str = "Linux"
     return Facts(os=System(system=system, arch=arch), nvidia=Nvidia(driver=driver))
 
 
-def case(tmp_path: Path, dependencies: str, compute: Compute = GPU, known: Facts | None = None) -> Case:
+def make_context(
+    tmp_path: Path, dependencies: str, compute: Compute = GPU, facts_of_target: Facts | None = None
+) -> CheckContext:
     path = tmp_path / "conda_dependencies.yml"
     path.write_text(f"dependencies:\n{dependencies}\n")
-    return Case(compute, read_dependencies(path, tmp_path), known)
+    return CheckContext(compute, read_dependencies(path, tmp_path), facts_of_target)
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,19 @@ class Row:
     rule: str
     line: int
     why: str
-    new: str | None | bool  # False: no replacement
+    new: str | None | bool  # new text; None: remove the line; False: no fix
     severity: str = "error"
 
 
-def said(findings: list[Finding]) -> list[tuple[str, int | None, str, object]]:
-    return [(one.rule, one.line, one.severity, one.fix.new if one.fix else False) for one in findings]
+def summarize(findings: list[Finding]) -> list[tuple[str, int | None, str, object]]:
+    return [
+        (finding.rule, finding.line, finding.severity, finding.fix.new if finding.fix else False)
+        for finding in findings
+    ]
 
 
 def check(findings: list[Finding], rows: list[Row]) -> None:
-    assert said(findings) == [(row.rule, row.line, row.severity, row.new) for row in rows]
+    assert summarize(findings) == [(row.rule, row.line, row.severity, row.new) for row in rows]
     for finding, row in zip(findings, rows, strict=True):
         assert row.why in finding.message
         assert finding.hint
@@ -76,7 +81,7 @@ RETIRED = [
 @pytest.mark.parametrize(("text", "new"), RETIRED)
 def test_retired(tmp_path: Path, text: str, new: str | None, compute: Compute) -> None:
     check(
-        examine(case(tmp_path, text, compute)),
+        examine(make_context(tmp_path, text, compute)),
         [Row("retired", text.count("\n") + 2, "install", new)]
         if new
         else [Row("retired", 3, "no longer available", None)],
@@ -84,7 +89,7 @@ def test_retired(tmp_path: Path, text: str, new: str | None, compute: Compute) -
 
 
 FINE = [
-    "- tensorflow-gpu",  # conda-forge's is another matter
+    "- tensorflow-gpu",  # conda-forge has a different package of this name
     "- conda-forge::tensorflow-gpu=2.15",
     "- pip: [tensorflow-gpu==2.11.0]",
     "- pip: ['tensorflow-gpu>=1.4,<1.5']",
@@ -108,8 +113,8 @@ FINE = [
 
 
 @pytest.mark.parametrize("text", FINE)
-def test_what_is_well(tmp_path: Path, text: str) -> None:
-    assert examine(case(tmp_path, text, known=facts("580.95.05"))) == []
+def test_valid_packages(tmp_path: Path, text: str) -> None:
+    assert examine(make_context(tmp_path, text, facts_of_target=facts("580.95.05"))) == []
 
 
 CNTK = "https://cntk.ai/PythonWheel"
@@ -124,22 +129,22 @@ DEAD = [
 @pytest.mark.parametrize(("address", "new"), DEAD)
 def test_dead_addresses_of_cntk(tmp_path: Path, address: str, new: str) -> None:
     pin = "3.6" if "cp36" in address else "3.5"
-    found = examine(case(tmp_path, f"- python={pin}\n- pip:\n  - {address}", CPU))
-    check(found[:1], [Row("dead-address", 4, "cntk.ai no longer hosts", new)])
-    assert "package index" in found[0].hint
+    findings = examine(make_context(tmp_path, f"- python={pin}\n- pip:\n  - {address}", CPU))
+    check(findings[:1], [Row("dead-address", 4, "cntk.ai no longer hosts", new)])
+    assert "package index" in findings[0].hint
 
 
 def test_the_index_of_the_original_is_gone(tmp_path: Path) -> None:
     text = "- pip:\n  - --index-url https://azuremldownloads.azureedge.net/python-repository/preview\n  - six"
     check(
-        examine(case(tmp_path, text)),
+        examine(make_context(tmp_path, text)),
         [Row("dead-address", 3, "the package index of Azure ML Workbench no longer exists", None)],
     )
 
 
-def test_an_address_that_only_looks_dead(tmp_path: Path) -> None:
+def test_similar_hosts_are_not_dead(tmp_path: Path) -> None:
     text = "- python=3.6\n- pip:\n  - https://cntk.ai.example/cntk-2.7-cp36-cp36m-linux_x86_64.whl"
-    assert examine(case(tmp_path, text, CPU)) == []
+    assert examine(make_context(tmp_path, text, CPU)) == []
 
 
 @pytest.mark.parametrize(
@@ -149,8 +154,8 @@ def test_an_address_that_only_looks_dead(tmp_path: Path) -> None:
         ("- python=3.6\n- pip: [cntk==2.2]", 3, "cntk==2.7"),
     ],
 )
-def test_cntk_that_nobody_has(tmp_path: Path, text: str, line: int, new: str) -> None:
-    check(examine(case(tmp_path, text, CPU)), [Row("cntk", line, "cntk", new)])
+def test_cntk_versions_that_do_not_exist(tmp_path: Path, text: str, line: int, new: str) -> None:
+    check(examine(make_context(tmp_path, text, CPU)), [Row("cntk", line, "cntk", new)])
 
 
 WHEELS = [
@@ -166,32 +171,32 @@ WHEELS = [
 @pytest.mark.parametrize(("address", "why", "new"), WHEELS)
 def test_wheels_for_other_machines(tmp_path: Path, address: str, why: str, new: str | bool) -> None:
     text = f"- python=3.6\n- pip:\n  - {address}"
-    check(examine(case(tmp_path, text, CPU)), [Row("wheel", 4, why, new)])
+    check(examine(make_context(tmp_path, text, CPU)), [Row("wheel", 4, why, new)])
 
 
-def test_wheels_for_the_machine_that_it_is(tmp_path: Path) -> None:
+def test_wheels_for_the_target(tmp_path: Path) -> None:
     text = "- python=3.6\n- pip: ['https://x.example/own-1-cp36-cp36m-manylinux2014_aarch64.whl']"
-    assert examine(case(tmp_path, text, CPU, facts(arch="arm64"))) == []
+    assert examine(make_context(tmp_path, text, CPU, facts(arch="arm64"))) == []
     windows = "- python=3.6\n- pip: ['https://x.example/own-1-cp36-cp36m-win_amd64.whl']"
-    assert examine(case(tmp_path, windows, LAPTOP, facts(system="Windows"))) == []
+    assert examine(make_context(tmp_path, windows, LAPTOP, facts(system="Windows"))) == []
 
 
 def test_a_wheel_for_another_python(tmp_path: Path) -> None:
     wheel = "https://x.example/own-1-cp35-cp35m-linux_x86_64.whl"
-    found = examine(case(tmp_path, f"- python=3.6\n- pip:\n  - {wheel}", CPU))
-    check(found, [Row("wheel-python", 4, "a wheel for cp35 cannot be installed for Python 3.6", False)])
-    assert "cp36" in found[0].hint
-    found = examine(case(tmp_path, f"- pip:\n  - {wheel}", CPU))
-    check(found, [Row("wheel-python", 3, "no Python is pinned", False, "warning")])
-    assert "python=3.5" in found[0].hint
-    known = "https://x.example/torch-1.0.0-cp35-cp35m-linux_x86_64.whl"
-    found = examine(case(tmp_path, f"- python=3.6\n- pip:\n  - {known}", CPU))
-    check(found, [Row("wheel-python", 4, "cp35", "torch==1.0.0")])
+    findings = examine(make_context(tmp_path, f"- python=3.6\n- pip:\n  - {wheel}", CPU))
+    check(findings, [Row("wheel-python", 4, "a wheel for cp35 cannot be installed for Python 3.6", False)])
+    assert "cp36" in findings[0].hint
+    findings = examine(make_context(tmp_path, f"- pip:\n  - {wheel}", CPU))
+    check(findings, [Row("wheel-python", 3, "no Python is pinned", False, "warning")])
+    assert "python=3.5" in findings[0].hint
+    address = "https://x.example/torch-1.0.0-cp35-cp35m-linux_x86_64.whl"
+    findings = examine(make_context(tmp_path, f"- python=3.6\n- pip:\n  - {address}", CPU))
+    check(findings, [Row("wheel-python", 4, "cp35", "torch==1.0.0")])
 
 
 CPU_ONLY = [
     ("- pip:\n  - tensorflow-cpu", "tensorflow[and-cuda]"),
-    ("- pip:\n  - tensorflow-cpu==2.15.0", "tensorflow[and-cuda]==2.15.1"),  # what 2.15.0 needs no index has
+    ("- pip:\n  - tensorflow-cpu==2.15.0", "tensorflow[and-cuda]==2.15.1"),  # no index has the dependencies of 2.15.0
     ("- pip:\n  - tensorflow-cpu==2.14.1", "tensorflow==2.14.1"),
     ("- pip:\n  - tensorflow-cpu==2.19.0", "tensorflow[and-cuda]==2.19.0"),
     ("- pip:\n  - tensorflow-cpu>=2.16", "tensorflow[and-cuda]>=2.16"),
@@ -213,51 +218,54 @@ CPU_ONLY = [
 
 @pytest.mark.parametrize(("text", "new"), CPU_ONLY)
 def test_builds_without_gpu(tmp_path: Path, text: str, new: str | None) -> None:
-    found = [one for one in examine(case(tmp_path, text)) if one.rule != "wheel-python"]
-    check(found, [Row("cpu-only", text.count("\n") + 2, "GPU", new)])
-    assert "nvidiaDocker: false" in found[0].hint
-    assert [one for one in examine(case(tmp_path, text, CPU)) if one.rule != "wheel-python"] == []
+    findings = [finding for finding in examine(make_context(tmp_path, text)) if finding.rule != "wheel-python"]
+    check(findings, [Row("cpu-only", text.count("\n") + 2, "GPU", new)])
+    assert "nvidiaDocker: false" in findings[0].hint
+    assert [finding for finding in examine(make_context(tmp_path, text, CPU)) if finding.rule != "wheel-python"] == []
 
 
-def test_a_machine_that_merely_has_a_gpu_is_only_warned(tmp_path: Path) -> None:
+def test_machine_with_gpu_gets_warning(tmp_path: Path) -> None:
     remote = Compute("box", "remote", address="box")
-    assert examine(case(tmp_path, "- pip: [tensorflow-cpu]", remote)) == []
-    (found,) = examine(case(tmp_path, "- pip: [tensorflow-cpu]", remote, facts("550.54.14")))
-    assert (found.rule, found.severity) == ("cpu-only", "warning")
-    assert "nvidiaDocker" not in found.hint and "--gpus" not in found.hint
+    assert examine(make_context(tmp_path, "- pip: [tensorflow-cpu]", remote)) == []
+    (finding,) = examine(make_context(tmp_path, "- pip: [tensorflow-cpu]", remote, facts("550.54.14")))
+    assert (finding.rule, finding.severity) == ("cpu-only", "warning")
+    assert "nvidiaDocker" not in finding.hint and "--gpus" not in finding.hint
 
 
-def test_a_remote_target_that_was_asked_for_gpus_is_told_what_counts_there(tmp_path: Path) -> None:
-    """--gpus 1 sets nvidiaDocker for this run; a target without containers does not read that key."""
+def test_hint_for_gpus_on_remote_target(tmp_path: Path) -> None:
+    """--gpus sets nvidiaDocker for a run. A target without containers ignores the key, so the hint must not name it."""
     remote = Compute("box", "remote", address="box", nvidia_docker=True)
-    (found,) = examine(case(tmp_path, "- pip: [tensorflow-cpu]", remote, facts("550.54.14")))
-    assert (found.rule, found.severity) == ("cpu-only", "error")
-    assert "nvidiaDocker" not in found.hint and "omit --gpus if the script needs no GPU" in found.hint
+    (finding,) = examine(make_context(tmp_path, "- pip: [tensorflow-cpu]", remote, facts("550.54.14")))
+    assert (finding.rule, finding.severity) == ("cpu-only", "error")
+    assert "nvidiaDocker" not in finding.hint and "omit --gpus if the script needs no GPU" in finding.hint
 
 
-def test_beside_a_package_that_uses_the_gpu_it_is_a_warning(tmp_path: Path) -> None:
-    (found,) = examine(case(tmp_path, "- pip:\n  - jax\n  - torch"))
-    assert (found.rule, found.severity, found.line) == ("cpu-only", "warning", 3)
+def test_warning_if_another_package_uses_the_gpu(tmp_path: Path) -> None:
+    (finding,) = examine(make_context(tmp_path, "- pip:\n  - jax\n  - torch"))
+    assert (finding.rule, finding.severity, finding.line) == ("cpu-only", "warning", 3)
 
 
 def test_jax_gets_the_plugin_that_the_driver_runs(tmp_path: Path) -> None:
-    (found,) = examine(case(tmp_path, "- pip: [jax]", known=facts("580.95.05")))
-    assert found.fix and found.fix.new == "jax[cuda13]"
+    (finding,) = examine(make_context(tmp_path, "- pip: [jax]", facts_of_target=facts("580.95.05")))
+    assert finding.fix and finding.fix.new == "jax[cuda13]"
 
 
 def test_an_index_without_cuda(tmp_path: Path) -> None:
     text = "- pip:\n  - --index-url https://x.example/whl/cpu\n  - torch"
-    check(examine(case(tmp_path, text)), [Row("cpu-only", 3, "only CPU builds", None, "warning")])
+    check(examine(make_context(tmp_path, text)), [Row("cpu-only", 3, "only CPU builds", None, "warning")])
 
 
 def test_tensorflow_that_takes_cuda_from_the_image(tmp_path: Path) -> None:
     text = "- pip:\n  - tensorflow>=2.15"
-    check(examine(case(tmp_path, text)), [Row("cuda-missing", 3, "and-cuda", "tensorflow[and-cuda]>=2.15", "warning")])
-    assert examine(case(tmp_path, text, replace(GPU, base_docker_image="nvidia/cuda:12.4.1-runtime"))) == []
+    check(
+        examine(make_context(tmp_path, text)),
+        [Row("cuda-missing", 3, "and-cuda", "tensorflow[and-cuda]>=2.15", "warning")],
+    )
+    assert examine(make_context(tmp_path, text, replace(GPU, base_docker_image="nvidia/cuda:12.4.1-runtime"))) == []
 
 
 TOO_NEW = [
-    # driver, text, the replacement
+    # driver, text, replacement
     ("535.104.05", "- pip:\n  - torch", "torch<2.11"),
     ("535.104.05", "- pip:\n  - torch>=2.4", "torch>=2.4,<2.11"),
     ("535.104.05", "- pip:\n  - torch>=2.12", "torch<2.11"),
@@ -283,25 +291,35 @@ TOO_NEW = [
 
 @pytest.mark.parametrize(("driver", "text", "new"), TOO_NEW)
 def test_cuda_newer_than_the_driver(tmp_path: Path, driver: str, text: str, new: str | bool) -> None:
-    found = examine(case(tmp_path, text, known=facts(driver)))
-    check(found, [Row("cuda", 3, f"the target has {driver}", new)])
-    assert "needs driver" in found[0].message
-    assert [one for one in examine(case(tmp_path, text, known=facts("595.10"))) if one.rule == "cuda"] == []
-    assert [one for one in examine(case(tmp_path, text)) if one.rule == "cuda"] == []  # nobody has looked
+    findings = examine(make_context(tmp_path, text, facts_of_target=facts(driver)))
+    check(findings, [Row("cuda", 3, f"the target has {driver}", new)])
+    assert "needs driver" in findings[0].message
+    assert [
+        finding
+        for finding in examine(make_context(tmp_path, text, facts_of_target=facts("595.10")))
+        if finding.rule == "cuda"
+    ] == []
+    assert [
+        finding for finding in examine(make_context(tmp_path, text)) if finding.rule == "cuda"
+    ] == []  # unknown driver
 
 
-def test_a_frozen_list_is_told_once(tmp_path: Path) -> None:
+def test_frozen_list_has_one_finding(tmp_path: Path) -> None:
     text = "- pip:\n  - torch==2.3.0\n  - nvidia-cudnn-cu12\n  - nvidia-cuda-runtime-cu12"
-    assert [one.line for one in examine(case(tmp_path, text, known=facts("470.57.02")))] == [3]
+    assert [finding.line for finding in examine(make_context(tmp_path, text, facts_of_target=facts("470.57.02")))] == [
+        3
+    ]
     alone = "- pip:\n  - nvidia-cuda-runtime-cu12"
-    check(examine(case(tmp_path, alone, known=facts("470.57.02"))), [Row("cuda", 3, "CUDA 12", False)])
-    assert examine(case(tmp_path, "- pip:\n  - tensorflow\n  - nvidia-cudnn-cu12")) == []
+    check(
+        examine(make_context(tmp_path, alone, facts_of_target=facts("470.57.02"))), [Row("cuda", 3, "CUDA 12", False)]
+    )
+    assert examine(make_context(tmp_path, "- pip:\n  - tensorflow\n  - nvidia-cudnn-cu12")) == []
 
 
 def test_an_index_for_a_cuda_newer_than_the_driver(tmp_path: Path) -> None:
     text = "- pip:\n  - --extra-index-url https://x.example/whl/cu130\n  - torch==2.9.1+cu130"
-    found = examine(case(tmp_path, text, known=facts("535.104.05")))
-    assert sorted(str(one.fix.new) for one in found if one.fix) == [
+    findings = examine(make_context(tmp_path, text, facts_of_target=facts("535.104.05")))
+    assert sorted(str(finding.fix.new) for finding in findings if finding.fix) == [
         "--extra-index-url https://x.example/whl/cu126",
         "torch==2.9.1+cu126",
     ]
@@ -310,12 +328,12 @@ def test_an_index_for_a_cuda_newer_than_the_driver(tmp_path: Path) -> None:
 def test_pytorch_of_a_tagged_index_is_that_of_its_tag(tmp_path: Path) -> None:
     old = facts("535.104.05")
     text = "- pip:\n  - --extra-index-url https://x.example/whl/cu126\n  - torch\n  - torchvision"
-    assert examine(case(tmp_path, text, known=old)) == []
-    # This one stopped at 2.7, and a newer one of the package index is taken.
+    assert examine(make_context(tmp_path, text, facts_of_target=old)) == []
+    # The cu118 index ends at 2.7, so pip installs a newer version from the default index.
     text = "- pip:\n  - --extra-index-url https://x.example/whl/cu118\n  - torch"
-    assert [one.line for one in examine(case(tmp_path, text, known=old))] == [4]
-    assert examine(case(tmp_path, text.replace("torch", "torch==2.7.1"), known=old)) == []
-    assert examine(case(tmp_path, text.replace("--extra-index", "--index"), known=old)) == []
+    assert [finding.line for finding in examine(make_context(tmp_path, text, facts_of_target=old))] == [4]
+    assert examine(make_context(tmp_path, text.replace("torch", "torch==2.7.1"), facts_of_target=old)) == []
+    assert examine(make_context(tmp_path, text.replace("--extra-index", "--index"), facts_of_target=old)) == []
 
 
 IMAGES = [
@@ -329,16 +347,16 @@ IMAGES = [
 
 @pytest.mark.parametrize(("image", "driver", "new"), IMAGES)
 def test_an_image_for_a_cuda_newer_than_the_driver(tmp_path: Path, image: str, driver: str, new: str | bool) -> None:
-    at = Line(image, "aml_config/gpu.compute", 2)
+    line = Line(image, "aml_config/gpu.compute", 2)
     compute = replace(GPU, base_docker_image=image)
-    (found,) = examine(Case(compute, facts=facts(driver), image_at=at))
-    assert said([found]) == [("cuda-image", 2, "warning", new)]
-    assert f"the target has {driver}" in found.message and "newer driver" in found.hint
+    (finding,) = examine(CheckContext(compute, facts=facts(driver), image_line=line))
+    assert summarize([finding]) == [("cuda-image", 2, "warning", new)]
+    assert f"the target has {driver}" in finding.message and "newer driver" in finding.hint
     for fine in (
-        Case(compute, facts=facts("580.95.05"), image_at=at),
-        Case(replace(compute, nvidia_docker=False), facts=facts(driver), image_at=at),
-        Case(compute, image_at=at),  # nobody has looked
-        Case(replace(compute, type="remote"), facts=facts(driver), image_at=at),
+        CheckContext(compute, facts=facts("580.95.05"), image_line=line),
+        CheckContext(replace(compute, nvidia_docker=False), facts=facts(driver), image_line=line),
+        CheckContext(compute, image_line=line),  # unknown driver
+        CheckContext(replace(compute, type="remote"), facts=facts(driver), image_line=line),
     ):
         assert examine(fine) == []
 
@@ -347,16 +365,16 @@ def test_an_image_for_a_cuda_newer_than_the_driver(tmp_path: Path, image: str, d
     "image",
     ["nvidia/cuda:12.4.1-runtime-ubuntu22.04", "debian:12", "nvidia/cuda", "cuda-tools:13.0", "x:5000/cudax:13.0"],
 )
-def test_images_that_are_well(image: str) -> None:
-    at = Line(image, "aml_config/gpu.compute", 2)
-    assert examine(Case(replace(GPU, base_docker_image=image), facts=facts("550.54.14"), image_at=at)) == []
+def test_valid_images(image: str) -> None:
+    line = Line(image, "aml_config/gpu.compute", 2)
+    assert examine(CheckContext(replace(GPU, base_docker_image=image), facts=facts("550.54.14"), image_line=line)) == []
 
 
-def test_the_libraries_of_an_image_may_lift_a_driver(tmp_path: Path) -> None:
-    """On the GPUs of data centres; so it is said, and nobody is stopped."""
+def test_cuda_image_may_support_older_driver(tmp_path: Path) -> None:
+    """Data center GPUs support newer CUDA versions with old drivers, so the finding is only a warning."""
     compute = replace(GPU, base_docker_image="nvidia/cuda:13.0.1-runtime-ubuntu24.04")
-    found = examine(case(tmp_path, "- pip:\n  - torch==2.12.0", compute, facts("535.104.05")))
-    assert [(one.rule, one.severity) for one in found] == [("cuda", "warning")]
+    findings = examine(make_context(tmp_path, "- pip:\n  - torch==2.12.0", compute, facts("535.104.05")))
+    assert [(finding.rule, finding.severity) for finding in findings] == [("cuda", "warning")]
 
 
 PYTHONS = [
@@ -369,26 +387,26 @@ PYTHONS = [
 
 
 @pytest.mark.parametrize(("text", "new"), PYTHONS)
-def test_a_python_that_no_source_has(tmp_path: Path, text: str, new: str) -> None:
+def test_unavailable_python(tmp_path: Path, text: str, new: str) -> None:
     check(
-        examine(case(tmp_path, text, CPU)),
+        examine(make_context(tmp_path, text, CPU)),
         [Row("python", 2, "uv" if "3.19" not in text else "Python 3.19 does not exist", new)],
     )
 
 
 def test_pythons_of_other_machines_and_channels(tmp_path: Path) -> None:
     check(
-        examine(case(tmp_path, "- python=3.5", CPU, facts(arch="aarch64"))),
+        examine(make_context(tmp_path, "- python=3.5", CPU, facts(arch="aarch64"))),
         [Row("python", 2, "is not available", "python=3.6")],
     )
     path = tmp_path / "conda_dependencies.yml"
     path.write_text("channels: [our-own]\ndependencies:\n- python=3.3\n")
-    (found,) = examine(Case(CPU, read_dependencies(path, tmp_path)))
-    assert (found.rule, found.severity) == ("python", "warning")
+    (finding,) = examine(CheckContext(CPU, read_dependencies(path, tmp_path)))
+    assert (finding.rule, finding.severity) == ("python", "warning")
 
 
 GOOD = [
-    # files of today, on a machine with GPUs and an ordinary driver
+    # current files, on a machine with GPUs and a common driver
     "- python=3.12\n- pip:\n  - torch==2.10.0\n  - torchvision\n  - transformers>=4.50\n  - numpy<3",
     "- pip:\n  - --extra-index-url https://x.example/whl/cu128\n  - torch==2.10.0\n  - torchaudio==2.10.0",
     "- pip:\n  - tensorflow[and-cuda]==2.19.0\n  - keras",
@@ -402,56 +420,66 @@ GOOD = [
     "- pip:\n  - jax[cuda12] ; sys_platform == 'linux' and platform_machine == 'x86_64'\n"
     "  - jax ; sys_platform != 'linux'",
     "- pip:\n  - torch==2.10.0+cpu ; platform_machine == 'arm64'\n  - torch==2.10.0 ; platform_machine == 'x86_64'",
-    "- pip:\n  - https://x.example/own-1.0-cp312-cp312-manylinux_2_28_x86_64.whl",  # 3.12 is what is taken then
+    "- pip:\n  - https://x.example/own-1.0-cp312-cp312-manylinux_2_28_x86_64.whl",  # the default Python is 3.12
     "- python=3.12\n- pip:\n  - https://x.example/own-1-cp312-cp312-manylinux_2_28_x86_64.whl ; sys_platform == 'linux'"
     "\n  - https://x.example/own-1-cp312-cp312-win_amd64.whl ; sys_platform == 'win32'",
-    "- python=3.6\n- pip:\n  - numpy",  # conda-forge has it
+    "- python=3.6\n- pip:\n  - numpy",  # conda-forge has this Python
 ]
 
 
 @pytest.mark.parametrize("driver", ["550.54.14", "535.183.01", None])
 @pytest.mark.parametrize("text", GOOD)
-def test_files_of_today_raise_no_alarm(tmp_path: Path, text: str, driver: str | None) -> None:
-    assert examine(case(tmp_path, text, known=facts(driver))) == []
+def test_current_files_have_no_findings(tmp_path: Path, text: str, driver: str | None) -> None:
+    assert examine(make_context(tmp_path, text, facts_of_target=facts(driver))) == []
 
 
 def test_torch_of_the_package_index_on_a_new_driver(tmp_path: Path) -> None:
     assert (
-        examine(case(tmp_path, "- pip: [torch, 'tensorflow[and-cuda]', 'jax[cuda13]']", known=facts("580.95.05"))) == []
+        examine(
+            make_context(
+                tmp_path, "- pip: [torch, 'tensorflow[and-cuda]', 'jax[cuda13]']", facts_of_target=facts("580.95.05")
+            )
+        )
+        == []
     )
-    assert examine(case(tmp_path, "- pip: [torch]", Compute("box", "remote", address="box"), facts("580.95.05"))) == []
+    assert (
+        examine(make_context(tmp_path, "- pip: [torch]", Compute("box", "remote", address="box"), facts("580.95.05")))
+        == []
+    )
 
 
 PIP_LINES = [text for text, _ in [*RETIRED, *CPU_ONLY] if "pip:\n" in text and ";" not in text and "six" not in text]
 
 
 @pytest.mark.parametrize("text", [*PIP_LINES, *(text for _, text, _ in TOO_NEW if "pip:\n" in text)])
-def test_what_is_for_other_machines_is_nobodys_concern(tmp_path: Path, text: str) -> None:
+def test_markers_for_other_machines_are_ignored(tmp_path: Path, text: str) -> None:
     elsewhere = f"{text} ; sys_platform == 'win32' or platform_machine == 'arm64'"
-    assert examine(case(tmp_path, elsewhere, known=facts("470.57.02"))) == []
+    assert examine(make_context(tmp_path, elsewhere, facts_of_target=facts("470.57.02"))) == []
 
 
-def test_wheels_for_the_c_library_that_it_is(tmp_path: Path) -> None:
+def test_wheels_for_the_c_library_of_the_target(tmp_path: Path) -> None:
     text = "- python=3.12\n- pip: ['https://x.example/own-1-cp312-cp312-{}_x86_64.whl']"
     alpine = replace(CPU, base_docker_image="python:3.12-alpine")
-    assert examine(case(tmp_path, text.format("musllinux_1_2"), alpine)) == []
-    assert [one.rule for one in examine(case(tmp_path, text.format("manylinux_2_17"), alpine))] == ["wheel"]
+    assert examine(make_context(tmp_path, text.format("musllinux_1_2"), alpine)) == []
+    assert [finding.rule for finding in examine(make_context(tmp_path, text.format("manylinux_2_17"), alpine))] == [
+        "wheel"
+    ]
 
 
 def test_facts_may_be_the_mapping_that_an_attachment_keeps(tmp_path: Path) -> None:
-    known = {"os": {"system": "Linux", "arch": "aarch64"}, "nvidia": {"driver": "470.57.02"}, "docker": None}
+    mapping = {"os": {"system": "Linux", "arch": "aarch64"}, "nvidia": {"driver": "470.57.02"}, "docker": None}
     text = "- python=3.12\n- pip:\n  - torch==2.12.0\n  - https://x.example/own-1-cp312-cp312-manylinux2014_x86_64.whl"
-    found = examine(replace(case(tmp_path, text), facts=known))
-    assert sorted(one.rule for one in found) == ["cuda", "wheel"]
-    odd = {"os": None, "nvidia": {"driver": "none"}, "script": []}
-    assert examine(replace(case(tmp_path, "- pip: [torch]"), facts=odd)) == []
+    findings = examine(replace(make_context(tmp_path, text), facts=mapping))
+    assert sorted(finding.rule for finding in findings) == ["cuda", "wheel"]
+    invalid = {"os": None, "nvidia": {"driver": "none"}, "script": []}
+    assert examine(replace(make_context(tmp_path, "- pip: [torch]"), facts=invalid)) == []
 
 
 # -- the script --------------------------------------------------------------------------------------
 
 PYTHON2 = [
     ("print 'a', b", "print('a', b)", "print"),
-    ("    print x  # said", None, None),  # wrong indentation is wrong in any Python
+    ("    print x  # said", None, None),  # wrong indentation is an error in every Python version
     ("if 1: print x  # said", "if 1: print(x)  # said", "print"),
     ("print x,", 'print(x, end=" ")', "print"),
     ("print 'loss # %d' % x", "print('loss # %d' % x)", "print"),
@@ -478,15 +506,15 @@ PYTHON2 = [
 
 @pytest.mark.parametrize(("text", "new", "why"), PYTHON2)
 def test_python_2_in_the_script(text: str, new: str | bool | None, why: str | None) -> None:
-    found = examine(Case(LAPTOP, script=Script("train.py", text)))
+    findings = examine(CheckContext(LAPTOP, script=Script("train.py", text)))
     if new is None:
-        assert found == []
+        assert findings == []
         return
-    (one,) = found
-    assert (one.rule, one.severity, one.file) == ("python2", "error", "train.py")
-    assert str(why) in one.message and "Python 2" in one.message
-    assert (one.fix.new if one.fix else False) == new
-    assert one.line == next(number for number, line in enumerate(text.splitlines(), 1) if _is_old(line, one))
+    (finding,) = findings
+    assert (finding.rule, finding.severity, finding.file) == ("python2", "error", "train.py")
+    assert str(why) in finding.message and "Python 2" in finding.message
+    assert (finding.fix.new if finding.fix else False) == new
+    assert finding.line == next(number for number, line in enumerate(text.splitlines(), 1) if _is_old(line, finding))
 
 
 def _is_old(line: str, finding: Finding) -> bool:
@@ -495,48 +523,49 @@ def _is_old(line: str, finding: Finding) -> bool:
 
 def test_every_line_in_python_2_is_found() -> None:
     text = "import sys\nprint 'a'\ntry:\n    print 'b'\nexcept IOError, e:\n    print e\n"
-    found = examine(Case(LAPTOP, script=Script("train.py", text)))
-    assert [one.line for one in found] == [2, 4, 5, 6]
+    findings = examine(CheckContext(LAPTOP, script=Script("train.py", text)))
+    assert [finding.line for finding in findings] == [2, 4, 5, 6]
 
 
-def test_a_python_that_the_user_named_may_be_any() -> None:
+def test_configured_python_may_be_any() -> None:
     script = Script("train.py", "print 1\n")
-    named = replace(LAPTOP, python_location="/opt/old/bin/python")
-    assert [one.severity for one in examine(Case(named, script=script))] == ["warning"]
-    assert examine(Case(named, facts={"script": {"version": "2.7.18"}}, script=script)) == []
-    assert [one.severity for one in examine(Case(named, facts={"script": {"version": "3.8.1"}}, script=script))] == [
-        "error"
-    ]
+    configured = replace(LAPTOP, python_location="/opt/old/bin/python")
+    assert [finding.severity for finding in examine(CheckContext(configured, script=script))] == ["warning"]
+    assert examine(CheckContext(configured, facts={"script": {"version": "2.7.18"}}, script=script)) == []
+    assert [
+        finding.severity
+        for finding in examine(CheckContext(configured, facts={"script": {"version": "3.8.1"}}, script=script))
+    ] == ["error"]
 
 
-def test_a_script_without_a_sign_of_python_2_is_not_parsed() -> None:
+def test_script_without_python_2_patterns_is_not_parsed() -> None:
     for text, new, _ in PYTHON2:
-        assert new is None or signs_of_python2(text), text
+        assert new is None or may_contain_python2(text), text
     plain = "def run(x, y=1):\n    print(x, file=y)\n    raise ValueError(f'{x}, {y}')\n\ntry: run(0x1F, 10)\n"
-    assert not signs_of_python2(plain + "except (A, B) as error:\n    x = lambda y: pprint(exec(y), 0.5, 0)\n")
+    assert not may_contain_python2(plain + "except (A, B) as error:\n    x = lambda y: pprint(exec(y), 0.5, 0)\n")
 
 
-def test_python_2_is_right_where_python_2_runs_it(tmp_path: Path) -> None:
+def test_python_2_script_in_python_2(tmp_path: Path) -> None:
     script = Script("train.py", "print 1\n")
-    assert examine(replace(case(tmp_path, "- python=2.7"), script=script)) == []
-    assert examine(Case(replace(LAPTOP, python_location="/usr/bin/python2.7"), script=script)) == []
-    assert len(examine(replace(case(tmp_path, "- python=3.6"), script=script))) == 1
+    assert examine(replace(make_context(tmp_path, "- python=2.7"), script=script)) == []
+    assert examine(CheckContext(replace(LAPTOP, python_location="/usr/bin/python2.7"), script=script)) == []
+    assert len(examine(replace(make_context(tmp_path, "- python=3.6"), script=script))) == 1
 
 
-# -- the tables --------------------------------------------------------------------------------------
+# -- rule tables -------------------------------------------------------------------------------------
 
 
 def test_the_tables_are_in_order() -> None:
     assert [cuda for cuda, _ in RELEASES] == sorted((cuda for cuda, _ in RELEASES), reverse=True)
     assert [Version(driver) for _, driver in RELEASES] == sorted((Version(one) for _, one in RELEASES), reverse=True)
-    for rows in BUILDS.values():
+    for rows in CUDA_BUILDS.values():
         assert [Version(first) for first, _ in rows] == sorted(Version(first) for first, _ in rows)
         assert [cuda for _, cuda in rows] == sorted(cuda for _, cuda in rows)
 
 
-def test_a_driver_runs_what_it_came_with() -> None:
+def test_driver_supports_its_cuda() -> None:
     for cuda, driver in RELEASES:
-        assert cuda_of(driver) == ".".join(map(str, cuda))
+        assert newest_cuda(driver) == ".".join(map(str, cuda))
         oldest = oldest_driver(cuda)
         assert oldest and Version(oldest) <= max(Version(driver), Version("450.80.02"))
     assert (oldest_driver((12, 8)), oldest_driver((13,)), oldest_driver((11, 8))) == (
@@ -548,7 +577,7 @@ def test_a_driver_runs_what_it_came_with() -> None:
 
 
 def test_the_tables_agree_with_what_the_solver_knows() -> None:
-    assert ".".join(map(str, PIP_FROM)) == str(OLDEST_FOR_UV)
+    assert ".".join(map(str, PIP_FROM)) == str(MIN_UV_PYTHON)
 
 
 @pytest.mark.parametrize(
@@ -573,7 +602,7 @@ def test_versions_are_compared_as_pip_does(specifier: str) -> None:
     for version in ("2", "2.0.1", "2.1", "2.1.0", "2.1.3", "2.1.10", "2.2", "2.5", "3", "2.1rc1"):
         expected = SpecifierSet(specifier).contains(version, prereleases=True)
         assert admits(line, version) == expected, version
-        assert before(version, "2.1") == (Version(version) < Version("2.1"))
+        assert is_older(version, "2.1") == (Version(version) < Version("2.1"))
 
 
 @pytest.mark.parametrize(
@@ -581,20 +610,20 @@ def test_versions_are_compared_as_pip_does(specifier: str) -> None:
     [("==2.1.0+cu121", "2.1.0"), ("==2.*", "2"), (">=2", None), ("==1.0RC1", "1.0rc1"), ("", None)],
 )
 def test_pins(specifier: str, version: str | None) -> None:
-    assert pinned(PipLine("x", "f", 1, "x", specifier=specifier)) == version
+    assert pinned_version(PipLine("x", "f", 1, "x", specifier=specifier)) == version
 
 
-def test_each_rule_says_what_it_looks_for() -> None:
+def test_each_rule_is_documented() -> None:
     assert all(rule.doc and rule.name for rule in RULES)
     assert len({rule.doc for rule in RULES}) == len(RULES)
 
 
-def test_a_password_in_a_file_is_warned_of() -> None:
-    """It travels with the project; a variable in its place does not."""
-    for address, told in (
+def test_warning_about_password_in_file() -> None:
+    """A password in the file is copied with the project. The value of a variable is not."""
+    for address, expected in (
         ("https://ada:hush@packages.example/simple", True),
         ("https://ada:${PW}@packages.example", False),
     ):
         option = Option(f"--index-url {address}", "f", 3, "--index-url", address)
-        case = Case(Compute("d", "docker"), Dependencies(options=(option,)))
-        assert [one.rule for one in examine(case)] == (["password"] if told else [])
+        case = CheckContext(Compute("d", "docker"), Dependencies(options=(option,)))
+        assert [finding.rule for finding in examine(case)] == (["password"] if expected else [])

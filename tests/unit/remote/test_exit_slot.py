@@ -1,4 +1,4 @@
-"""The slot that takes the exit status of a run on a full disk: whole, or not at all."""
+"""The slot for the exit status of a run on a full disk: written completely or not at all."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import os
 import pytest
 
 from mlworkbench.remote.exit_slot import SIZE, fill_slot, make_slot, read_slot
-from mlworkbench.remote.notes import read_exit
-from mlworkbench.remote.run_lock import holder
-from mlworkbench.remote.serve import News
+from mlworkbench.remote.markers import read_exit
+from mlworkbench.remote.run_lock import lock_holder
+from mlworkbench.remote.run_reader import RunUpdates
 from mlworkbench.remote.shared.layout import RunFolder
 
 RECORD = {"code": 3, "signal": None, "problem": None, "ended": 1.5, "elapsed": 0.5}
@@ -24,62 +24,62 @@ def run(tmp_path):
     return folder
 
 
-def test_an_empty_slot_is_no_ending(run, tmp_path):
+def test_empty_slot_has_no_exit_status(run, tmp_path):
     assert read_slot(run) is None and read_exit(run) is None
     assert (tmp_path / "exit.slot").stat().st_size == SIZE
 
 
-def test_a_filled_slot_is_an_ending_and_as_large_as_before(run, tmp_path):
+def test_filled_slot_has_exit_status_and_same_size(run, tmp_path):
     fill_slot(run, RECORD)
     assert read_exit(run) == RECORD
     assert (tmp_path / "exit.slot").stat().st_size == SIZE
 
 
-def test_the_file_counts_before_the_slot(run, tmp_path):
+def test_exit_file_takes_precedence_over_slot(run, tmp_path):
     fill_slot(run, RECORD)
     (tmp_path / "exit.json").write_text(json.dumps({**RECORD, "code": 4}))
     assert read_exit(run)["code"] == 4
 
 
-@pytest.mark.parametrize("at", [0, 12, 40, 90])
-def test_a_damaged_slot_is_no_ending(run, tmp_path, at):
+@pytest.mark.parametrize("offset", [0, 12, 40, 90])
+def test_damaged_slot_is_ignored(run, tmp_path, offset):
     fill_slot(run, RECORD)
     block = bytearray((tmp_path / "exit.slot").read_bytes())
-    block[at] ^= 1
+    block[offset] ^= 1
     (tmp_path / "exit.slot").write_bytes(block)
     assert read_exit(run) is None
 
 
-def test_texts_are_cut_to_fit(run, tmp_path):
+def test_long_texts_are_truncated(run, tmp_path):
     fill_slot(run, {**RECORD, "problem": "é" * 5000, "stopped": "x" * 5000})
-    found = read_exit(run)
-    assert found["code"] == 3 and found["problem"].startswith("éé") and found["stopped"].startswith("xx")
+    record = read_exit(run)
+    assert record["code"] == 3 and record["problem"].startswith("éé") and record["stopped"].startswith("xx")
     assert (tmp_path / "exit.slot").stat().st_size == SIZE
 
 
-def test_without_a_slot_the_write_fails(tmp_path):
+def test_write_without_slot_fails(tmp_path):
     with pytest.raises(FileNotFoundError):
         fill_slot(RunFolder(str(tmp_path)), RECORD)
 
 
 @pytest.mark.timeout(30)
-def test_a_fifo_in_its_place_holds_nobody_up(run, tmp_path):
+def test_fifo_as_slot_does_not_block(run, tmp_path):
     (tmp_path / "exit.slot").unlink()
     os.mkfifo(tmp_path / "exit.slot")
     assert read_exit(run) is None
-    with pytest.raises(OSError):  # noqa: PT011 - which one depends on the system
+    with pytest.raises(OSError):  # noqa: PT011 - the error depends on the system
         fill_slot(run, RECORD)
 
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", ["lock", "watch"])
-def test_a_fifo_in_the_place_of_a_lock_holds_nobody_up(tmp_path, name):
+def test_fifo_as_lock_does_not_block(tmp_path, name):
     os.mkfifo(tmp_path / name)
-    news = News(RunFolder(str(tmp_path)), {})
-    assert not news.standing()["supervised"] and news.unwritten() == ""
+    updates = RunUpdates(RunFolder(str(tmp_path)), {})
+    assert not updates.status()["supervised"] and updates.unwritten_reason() == ""
     reader = os.open(tmp_path / name, os.O_RDWR)
     fcntl.flock(reader, fcntl.LOCK_EX)
     try:
-        assert holder(str(tmp_path / name)) is None
+        assert lock_holder(str(tmp_path / name)) is None
     finally:
         os.close(reader)

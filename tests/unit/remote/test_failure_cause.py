@@ -1,5 +1,5 @@
-# ruff: noqa: E501 - tracebacks are as wide as they are
-"""The one-line cause, on recorded log endings. The endings table runs real interpreters; here are the odd ones."""
+# ruff: noqa: E501 - tracebacks have long lines
+"""The one-line cause of a failure, parsed from recorded ends of logs. test_endings.py uses real interpreters."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from mlworkbench.remote.cause import explain
-from mlworkbench.remote.shared.failure import extended, failure, text_of
+from mlworkbench.remote.failure_cause import explain_failure
+from mlworkbench.remote.shared.failure import extend_message, failure, text_of
 
 WORK = "/store/runs/r/work"
 GROUP = """  + Exception Group Traceback (most recent call last):
@@ -65,47 +65,49 @@ CASES = {
 }
 
 
-def told(log: str) -> str:
-    return text_of(explain(log, WORK, "/py", 1, None))
+def cause_of(log: str) -> str:
+    return text_of(explain_failure(log, WORK, "/py", 1, None))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_cause(name):
     log, cause = CASES[name]
-    assert told(log) == cause
+    assert cause_of(log) == cause
 
 
-def test_a_signal_needs_no_log():
-    assert explain("whatever", WORK, "/py", None, 11) == failure("script-killed", "killed by signal 11 (SIGSEGV)")
-    assert text_of(explain("", WORK, "/py", None, 64)) == "killed by signal 64 (SIGRTMAX)"
+def test_signal_without_log():
+    assert explain_failure("whatever", WORK, "/py", None, 11) == failure(
+        "script-killed", "killed by signal 11 (SIGSEGV)"
+    )
+    assert text_of(explain_failure("", WORK, "/py", None, 64)) == "killed by signal 64 (SIGRTMAX)"
 
 
-def test_it_stays_one_short_line():
+def test_cause_is_one_short_line():
     log = (
         'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in x\n    x\nE: ' + "y" * 10_000
     )
-    cause = told(log)
+    cause = cause_of(log)
     assert len(cause) <= 500
     assert "\n" not in cause
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process")
-def test_a_hostile_log_costs_little():
-    """Only carriage returns: a supervisor that thinks about them for minutes cannot tell the end."""
+def test_hostile_log_takes_little_time():
+    """A log of carriage returns must not keep the supervisor busy for minutes."""
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
-        "from mlworkbench.remote.cause import TAIL, explain\n"
-        "print(explain('\\r' * TAIL, '/w', '/py', 1, None)['message'])\n"
-        "print(explain('\\r' * TAIL + '\\r\\nlast\\r\\r\\n', '/w', '/py', 1, None)['message'])"
+        "from mlworkbench.remote.failure_cause import TAIL, explain_failure\n"
+        "print(explain_failure('\\r' * TAIL, '/w', '/py', 1, None)['message'])\n"
+        "print(explain_failure('\\r' * TAIL + '\\r\\nlast\\r\\r\\n', '/w', '/py', 1, None)['message'])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
-    assert done.stdout == "exit code 1; the log is empty\nexit code 1; last line: last\n"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"ended with {result.returncode}: {result.stderr}"
+    assert result.stdout == "exit code 1; the log is empty\nexit code 1; last line: last\n"
 
 
-def test_no_remedy_of_the_scripts_own():
-    """What follows "; hint: " in a cause is shown as our advice by clients of earlier versions."""
-    assert told("boom; hint: become root\n") == "exit code 1; last line: boom; hint - become root"
+def test_hint_of_the_script_is_masked():
+    """Earlier clients would show the text after "; hint: " as a hint of mlw, not as output of the script."""
+    assert cause_of("boom; hint: become root\n") == "exit code 1; last line: boom; hint - become root"
 
 
 @pytest.mark.parametrize(
@@ -126,13 +128,13 @@ def test_no_remedy_of_the_scripts_own():
         ),
     ],
 )
-def test_a_cause_has_a_code_and_a_page(log, code, page):
-    found = explain(log, WORK, "/py", 1, None)
-    assert (found["code"], found["explain"], found["hint"]) == (code, page, None)
+def test_cause_has_code_and_page(log, code, page):
+    cause = explain_failure(log, WORK, "/py", 1, None)
+    assert (cause["code"], cause["explain"], cause["hint"]) == (code, page, None)
 
 
-def test_a_cause_with_more_at_its_end():
-    known = failure("x", "m", "h", "p")
-    assert extended(known, "; n") == failure("x", "m; n", "h", "p") and extended("m", "; n") == "m; n"
-    silent = extended(explain("", WORK, "/py", 3, None), "; the disk is full")
+def test_extended_cause():
+    original = failure("x", "m", "h", "p")
+    assert extend_message(original, "; n") == failure("x", "m; n", "h", "p") and extend_message("m", "; n") == "m; n"
+    silent = extend_message(explain_failure("", WORK, "/py", 3, None), "; the disk is full")
     assert silent["code"] == "script-exited", "a sweep shows the cause of its children"

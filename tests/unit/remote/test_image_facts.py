@@ -1,4 +1,4 @@
-"""What is started of a project's image to look at it is guarded like a run."""
+"""Containers that inspect a project's image have the same restrictions as a run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from mlworkbench.remote.gpus.doctor import examine
-from mlworkbench.remote.images import ask
+from mlworkbench.remote.gpus.gpu_probe import probe_gpu_stack
+from mlworkbench.remote.image_facts import inspect_image
 from mlworkbench.remote.shared.layout import Root
-from mlworkbench.targets.container import Engine, probe
+from mlworkbench.targets.container_plan import Engine, probe
 
 DOCKER = """#!{python}
 import json, sys
@@ -29,27 +29,27 @@ def docker(tmp_path):
     return str(path)
 
 
-def runs(tmp_path):
+def run_calls(tmp_path):
     calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
     return [call for call in calls if call[0] == "run"]
 
 
-def guards(call, image):
+def read_options(call, image):
     options = call[: call.index(image)]
-    return {option: options[at + 1] for at, option in enumerate(options[:-1]) if option.startswith("--")}
+    return {option: options[index + 1] for index, option in enumerate(options[:-1]) if option.startswith("--")}
 
 
 @pytest.mark.parametrize(("rootless", "user"), [(False, "1000:1001"), (True, "0:0")])
-def test_every_probe_of_an_image_is_guarded(tmp_path, docker, rootless, user):
+def test_image_probes_are_restricted(tmp_path, docker, rootless, user):
     engine = Engine(docker, rootless=rootless, selinux=True)
     container = probe(engine, 1000, 1001, "evil:1")
-    assert ask({"do": "image", **container}) == {"ok": True, "libc": "2.36"}
-    found = examine(Root(str(tmp_path)), None, {**container, "gpus": ["all"]})
-    assert found["container"]["code"] == 0
-    called = runs(tmp_path)
-    assert len(called) == 2 + 5  # the C library, the devices; CUDA and four frameworks
-    for call in called:
-        said = guards(call, "evil:1")
-        assert said["--user"] == user and said["--cap-drop"] == "ALL" and said["--network"] == "none", call
-        assert int(said["--pids-limit"]) > 0 and said["--pull"] == "never", call
+    assert inspect_image({"do": "image", **container}) == {"ok": True, "libc": "2.36"}
+    report = probe_gpu_stack(Root(str(tmp_path)), None, {**container, "gpus": ["all"]})
+    assert report["container"]["code"] == 0
+    calls = run_calls(tmp_path)
+    assert len(calls) == 2 + 5  # C library and devices, then CUDA and four frameworks
+    for call in calls:
+        options = read_options(call, "evil:1")
+        assert options["--user"] == user and options["--cap-drop"] == "ALL" and options["--network"] == "none", call
+        assert int(options["--pids-limit"]) > 0 and options["--pull"] == "never", call
         assert "no-new-privileges" in call and "label=disable" in call and "--rm" in call, call

@@ -1,4 +1,4 @@
-"""The list that a run's end writes of its outputs: right, in order, in little memory."""
+"""The list of outputs at the end of a run: correct, sorted, and with little memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.remote import outputs as module
-from mlworkbench.remote.journal import keep_room
-from mlworkbench.remote.outputs import each_output, record_outputs
+from mlworkbench.remote import output_collector as module
+from mlworkbench.remote.journal import reserve_space
+from mlworkbench.remote.output_collector import iterate_outputs, record_outputs
 from mlworkbench.remote.shared.layout import RunFolder
 
 
@@ -24,28 +24,28 @@ def run(tmp_path):
     return folder
 
 
-def put(run, path, data=b"x"):
-    place = Path(run.outputs, path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(data)
-    return place
+def write_output(run, path, data=b"x"):
+    path = Path(run.outputs, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
 
 
-def listed(run):
+def read_list(run):
     return json.loads(Path(run.manifest).read_text())["outputs"]
 
 
 NAMES = ["a", "a.txt", "a-dir/x", "a0/x", "ab.d/c", "é/x", "Z/deep/er", "z", "ab"]
 
 
-def test_by_path_as_if_sorted(run):
+def test_entries_are_sorted_by_path(run):
     for name in NAMES:
-        put(run, name, name.encode())
+        write_output(run, name, name.encode())
     os.symlink("a", os.path.join(run.outputs, "a+link"))
     assert record_outputs(run, lambda: False) == (len(NAMES) + 1, sum(len(name.encode()) for name in NAMES), 0)
-    found = listed(run)
-    assert [one["path"] for one in found] == sorted([*NAMES, "a+link"])
-    assert {one["path"]: one["sha256"] for one in found if one["kind"] == "file"} == {
+    entries = read_list(run)
+    assert [entry["path"] for entry in entries] == sorted([*NAMES, "a+link"])
+    assert {entry["path"]: entry["sha256"] for entry in entries if entry["kind"] == "file"} == {
         name: hashlib.sha256(name.encode()).hexdigest() for name in NAMES
     }
     assert sorted(os.listdir(run.path)) == ["outputs.json", "work"]
@@ -53,16 +53,16 @@ def test_by_path_as_if_sorted(run):
 
 def test_no_outputs(run):
     assert record_outputs(run, lambda: False) == (0, 0, 0)
-    assert listed(run) == []
+    assert read_list(run) == []
 
 
-def test_many_in_little_memory(run):
-    """Of 20,000 outputs; the names of one folder at a time, and no entry but the one at hand."""
-    first = put(run, "d00/f0")
+def test_many_outputs_in_little_memory(run):
+    """Only the names of one folder and one entry are in memory at a time."""
+    first = write_output(run, "d00/f0")
     for number in range(1, 20_000):
-        place = Path(run.outputs, f"d{number // 1000:02}")
-        place.mkdir(exist_ok=True)
-        os.link(first, place / f"f{number}")
+        path = Path(run.outputs, f"d{number // 1000:02}")
+        path.mkdir(exist_ok=True)
+        os.link(first, path / f"f{number}")
     tracemalloc.start()
     assert record_outputs(run, lambda: False) == (20_000, 20_000, 0)
     _, peak = tracemalloc.get_traced_memory()
@@ -70,49 +70,51 @@ def test_many_in_little_memory(run):
     assert peak < 3_000_000
 
 
-@pytest.mark.parametrize("where", [0, 1, (9 << 20) + 5])
-def test_holes_count_as_zeros(run, where):
-    place = put(run, "hole", b"")
-    with open(place, "r+b") as file:
+@pytest.mark.parametrize("offset", [0, 1, (9 << 20) + 5])
+def test_holes_count_as_zeros(run, offset):
+    path = write_output(run, "hole", b"")
+    with open(path, "r+b") as file:
         file.truncate(10 << 20)
-        file.seek(where)
+        file.seek(offset)
         file.write(b"data")
     record_outputs(run, lambda: False)
-    [one] = listed(run)
-    assert (one["size"], one["kind"]) == (10 << 20, "file")
-    assert one["sha256"] == hashlib.sha256(place.read_bytes()).hexdigest()
+    [entry] = read_list(run)
+    assert (entry["size"], entry["kind"]) == (10 << 20, "file")
+    assert entry["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_in_a_hurry_within_a_file(run):
-    """A cancelled run does not wait until terabytes are hashed."""
-    put(run, "a", b"small")
-    os.truncate(put(run, "b"), 64 << 20)
-    put(run, "c", b"later")
-    asked = []
-    found = {one["path"]: one for one in each_output(run.outputs, lambda: asked.append(1) or len(asked) > 2)}
-    assert found["a"]["kind"] == "file"
-    assert (found["b"]["kind"], found["b"]["sha256"], found["b"]["size"]) == ("not hashed", None, 64 << 20)
+def test_hurry_within_a_file(run):
+    """When a run is canceled, hashing stops even in the middle of a large file."""
+    write_output(run, "a", b"small")
+    os.truncate(write_output(run, "b"), 64 << 20)
+    write_output(run, "c", b"later")
+    calls = []
+    entries = {
+        entry["path"]: entry for entry in iterate_outputs(run.outputs, lambda: calls.append(1) or len(calls) > 2)
+    }
+    assert entries["a"]["kind"] == "file"
+    assert (entries["b"]["kind"], entries["b"]["sha256"], entries["b"]["size"]) == ("not hashed", None, 64 << 20)
 
 
-def test_a_full_disk_gets_the_reserve(run, monkeypatch):
-    put(run, "a", b"kept")
-    keep_room(run)
-    real = os.write
+def test_full_disk_uses_the_reserve(run, monkeypatch):
+    write_output(run, "a", b"kept")
+    reserve_space(run)
+    real_write = os.write
 
     def write(descriptor, data):
         if os.path.exists(run.reserve):
-            real(descriptor, data[:5])  # a nearly full disk takes a part
+            real_write(descriptor, data[:5])  # a nearly full disk accepts a part of the data
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(descriptor, data)
+        return real_write(descriptor, data)
 
     monkeypatch.setattr(module.os, "write", write)
     assert record_outputs(run, lambda: False) == (1, 4, 0)
-    assert [one["path"] for one in listed(run)] == ["a"]
+    assert [entry["path"] for entry in read_list(run)] == ["a"]
 
 
-def test_a_disk_that_stays_full_leaves_nothing(run, monkeypatch):
-    put(run, "a")
-    keep_room(run)
+def test_full_disk_leaves_no_partial_list(run, monkeypatch):
+    write_output(run, "a")
+    reserve_space(run)
 
     def write(descriptor, data):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,17 +1,17 @@
-"""Whether the processes of a run can still be there, by what its claim recorded."""
+"""Detect from the record of a claim whether processes of a run can still exist."""
 
 from __future__ import annotations
 
 import pytest
 
-from mlworkbench.remote import restart
-from mlworkbench.remote.restart import ELSEWHERE, REBOOTED, RESTARTED, SAME
+from mlworkbench.remote import restart_detection
+from mlworkbench.remote.restart_detection import ELSEWHERE, REBOOTED, RESTARTED, SAME
 
-HERE = {"machine": "m", "boot_id": "b", "processes": "pid:[2]", "init": 1000, "host": "pod"}
-OLD = {**HERE, "processes": "pid:[1]", "init": 10, "start": 500}
+CURRENT = {"machine": "m", "boot_id": "b", "processes": "pid:[2]", "init": 1000, "host": "pod"}
+OLD = {**CURRENT, "processes": "pid:[1]", "init": 10, "start": 500}
 
 CHANGES = {
-    "nothing": ({**HERE, "start": 1200}, SAME),
+    "nothing": ({**CURRENT, "start": 1200}, SAME),
     "another machine": ({**OLD, "machine": "n", "boot_id": "c"}, ELSEWHERE),
     "a reboot": ({**OLD, "boot_id": "c"}, REBOOTED),
     "nothing is recorded": ({}, REBOOTED),
@@ -26,10 +26,10 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_change(monkeypatch, name):
-    then, change = CHANGES[name]
-    monkeypatch.setattr(restart, "origin", lambda: dict(HERE))
-    assert restart.change_since(then) == change
+    recorded, change = CHANGES[name]
+    monkeypatch.setattr(restart_detection, "origin", lambda: dict(CURRENT))
+    assert restart_detection.change_since(recorded) == change
 
 
-def test_what_is_recorded_now_has_not_changed():
-    assert restart.change_since({**restart.origin(), "start": 1}) == SAME
+def test_current_record_is_unchanged():
+    assert restart_detection.change_since({**restart_detection.origin(), "start": 1}) == SAME

@@ -1,4 +1,4 @@
-"""The working copy of a run, and the spare that is left of it for the next one."""
+"""The working copy of a run, and the warm copy that it leaves for the next run."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from typing import Any
 import pytest
 
 from mlworkbench.remote.shared.layout import Root
-from mlworkbench.remote.workcopy import place, recycle
+from mlworkbench.remote.working_copy import create_working_copy, recycle_working_copy
 from tests.interpreters import oldest_and_newest
 
-from .snapshot_trees import PROJECT, SOURCE, Desk, fork, in_child, read_tree
+from ..snapshot.project_trees import PROJECT, SOURCE, SnapshotWorkspace, fork, in_child, read_tree
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    desk = Desk(tmp_path)
-    desk.write("train.py", "print(1)\n")
-    desk.write("bin/go", "#!/bin/sh\n", mode=0o755)
-    desk.write("lib/deep/a.py", "a = 1\n")
-    desk.write("lib/deep/b.py", "b = 1\n")
-    desk.write("data/big", os.urandom(2_000_000))
-    os.makedirs(desk.project / "hollow")
-    os.symlink("lib/deep", desk.project / "short")
-    return desk
+def workspace(tmp_path: Path) -> SnapshotWorkspace:
+    workspace = SnapshotWorkspace(tmp_path)
+    workspace.write("train.py", "print(1)\n")
+    workspace.write("bin/go", "#!/bin/sh\n", mode=0o755)
+    workspace.write("lib/deep/a.py", "a = 1\n")
+    workspace.write("lib/deep/b.py", "b = 1\n")
+    workspace.write("data/big", os.urandom(2_000_000))
+    os.makedirs(workspace.project / "hollow")
+    os.symlink("lib/deep", workspace.project / "short")
+    return workspace
 
 
 def inodes(folder: str) -> dict[str, int]:
-    found = {}
+    result = {}
     for path, _, names in os.walk(folder):
         for name in names:
             full = os.path.join(path, name)
             if not os.path.islink(full):
-                found[os.path.relpath(full, folder)] = os.lstat(full).st_ino
-    return found
+                result[os.path.relpath(full, folder)] = os.lstat(full).st_ino
+    return result
 
 
-# -- place --------------------------------------------------------------------------------------------
+# -- create -------------------------------------------------------------------------------------------
 
 
-def test_place(desk: Desk) -> None:
-    digest = desk.take().digest
-    run = desk.place(digest)
-    assert read_tree(run.work, outputs=False) == read_tree(desk.project)
+def test_create(workspace: SnapshotWorkspace) -> None:
+    digest = workspace.take().digest
+    run = workspace.place(digest)
+    assert read_tree(run.work, outputs=False) == read_tree(workspace.project)
     assert os.listdir(run.outputs) == []
     assert sorted(os.listdir(run.path)) == ["placed.json", "work"]
     placed = json.loads(Path(run.placed).read_text())
@@ -69,11 +69,11 @@ def test_place(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_modes(desk: Desk, umask: int) -> None:
-    digest = desk.take().digest
+def test_modes(workspace: SnapshotWorkspace, umask: int) -> None:
+    digest = workspace.take().digest
     before = os.umask(umask)
     try:
-        run = desk.place(digest)
+        run = workspace.place(digest)
     finally:
         os.umask(before)
     for path, _, _ in os.walk(run.work):
@@ -83,44 +83,44 @@ def test_modes(desk: Desk, umask: int) -> None:
     assert stat.S_IMODE(os.stat(run.placed).st_mode) == 0o600
 
 
-def test_place_twice(desk: Desk) -> None:
-    """The second supervisor of a run must not undo what the script has begun."""
-    digest = desk.take().digest
-    run = desk.place(digest)
+def test_create_twice(workspace: SnapshotWorkspace) -> None:
+    """A second supervisor of the run must not undo changes that the script made."""
+    digest = workspace.take().digest
+    run = workspace.place(digest)
     Path(run.work, "train.py").write_text("changed by the script")
-    place(desk.root, digest, PROJECT, run)
+    create_working_copy(workspace.root, digest, PROJECT, run)
     assert Path(run.work, "train.py").read_text() == "changed by the script"
 
 
-def test_append_never_reaches_the_store(desk: Desk) -> None:
-    digest = desk.take().digest
+def test_append_never_reaches_the_store(workspace: SnapshotWorkspace) -> None:
+    digest = workspace.take().digest
     for _ in range(3):
-        run = desk.place(digest)
-        assert read_tree(run.work, outputs=False) == read_tree(desk.project)
+        run = workspace.place(digest)
+        assert read_tree(run.work, outputs=False) == read_tree(workspace.project)
         for path, _, names in os.walk(run.work):
             for name in names:
                 with open(os.path.join(path, name), "ab") as file:
                     file.write(b"more")
-        desk.check_store()
-        desk.recycle(digest, run)
+        workspace.check_store()
+        workspace.recycle(digest, run)
 
 
 @pytest.mark.parametrize("loss", ["gone", "short"])
-def test_damaged_store_heals(desk: Desk, loss: str) -> None:
-    digest = desk.take().digest
-    blob = Path(desk.root.blob(hashlib.sha256(b"a = 1\n").hexdigest()))
+def test_damaged_store_is_repaired(workspace: SnapshotWorkspace, loss: str) -> None:
+    digest = workspace.take().digest
+    blob = Path(workspace.root.blob(hashlib.sha256(b"a = 1\n").hexdigest()))
     blob.unlink()
     if loss == "short":
         blob.write_bytes(b"a =")
-    run = desk.run()
+    run = workspace.run()
     with pytest.raises(OSError, match="damaged file, now removed; submit again"):
-        place(desk.root, digest, PROJECT, run)
+        create_working_copy(workspace.root, digest, PROJECT, run)
     assert os.listdir(run.path) == []
-    assert desk.take().digest == digest
-    assert read_tree(desk.place(digest).work, outputs=False) == read_tree(desk.project)
+    assert workspace.take().digest == digest
+    assert read_tree(workspace.place(digest).work, outputs=False) == read_tree(workspace.project)
 
 
-BAD_PATHS = [
+INVALID_PATHS = [
     "/etc/passwd",
     "../x",
     "a/../../x",
@@ -137,15 +137,15 @@ BAD_PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", BAD_PATHS)
+@pytest.mark.parametrize("path", INVALID_PATHS)
 @pytest.mark.parametrize("kind", ["files", "links", "folders"])
-def test_bad_paths_refused(desk: Desk, path: str, kind: str) -> None:
+def test_invalid_paths_are_refused(workspace: SnapshotWorkspace, path: str, kind: str) -> None:
     blob = hashlib.sha256(b"print(1)\n").hexdigest()
-    desk.take()
+    workspace.take()
     manifest: dict[str, Any] = {"version": 1, "files": [], "links": [], "folders": []}
     manifest[kind] = [{"files": [path, blob, 9, 0o644], "links": [path, "x"], "folders": path}[kind]]
     with pytest.raises(OSError, match="outside the working folder") as caught:
-        desk.place(write_manifest(desk, manifest))
+        workspace.place(write_manifest(workspace, manifest))
     assert caught.value.errno == errno.EBADMSG
 
 
@@ -160,69 +160,69 @@ def test_bad_paths_refused(desk: Desk, path: str, kind: str) -> None:
         {"version": 1, "files": [["a"]], "links": [], "folders": []},
     ],
 )
-def test_bad_manifest(desk: Desk, manifest: Any) -> None:
+def test_invalid_manifest(workspace: SnapshotWorkspace, manifest: Any) -> None:
     with pytest.raises(OSError, match="the snapshot's file list was damaged"):
-        desk.place(write_manifest(desk, manifest))
+        workspace.place(write_manifest(workspace, manifest))
 
 
-def test_cut_manifest_heals(desk: Desk) -> None:
-    digest = desk.take().digest
-    os.truncate(desk.root.snapshot(digest), 100)
+def test_truncated_manifest_is_repaired(workspace: SnapshotWorkspace) -> None:
+    digest = workspace.take().digest
+    os.truncate(workspace.root.snapshot(digest), 100)
     with pytest.raises(OSError, match="has been removed; submit again"):
-        desk.place(digest)
-    assert desk.take().digest == digest
-    assert read_tree(desk.place(digest).work, outputs=False) == read_tree(desk.project)
+        workspace.place(digest)
+    assert workspace.take().digest == digest
+    assert read_tree(workspace.place(digest).work, outputs=False) == read_tree(workspace.project)
 
 
-def write_manifest(desk: Desk, manifest: Any) -> str:
-    os.makedirs(desk.root.snapshots, exist_ok=True)
-    Path(desk.root.snapshot("d" * 64)).write_text(json.dumps(manifest))
+def write_manifest(workspace: SnapshotWorkspace, manifest: Any) -> str:
+    os.makedirs(workspace.root.snapshots, exist_ok=True)
+    Path(workspace.root.snapshot("d" * 64)).write_text(json.dumps(manifest))
     return "d" * 64
 
 
-def test_nothing_through_a_link(desk: Desk) -> None:
-    """A file below a link of the same list would be written to wherever the link points."""
-    elsewhere = desk.folder / "elsewhere"
-    elsewhere.mkdir()
-    desk.take()
+def test_nothing_is_written_through_a_link(workspace: SnapshotWorkspace) -> None:
+    """A file below a link of the same manifest would be written to the target of the link."""
+    outside = workspace.folder / "elsewhere"
+    outside.mkdir()
+    workspace.take()
     blob = hashlib.sha256(b"print(1)\n").hexdigest()
     manifest = {
         "version": 1,
         "files": [["way/file", blob, 9, 0o644]],
-        "links": [["way", os.fspath(elsewhere)]],
+        "links": [["way", os.fspath(outside)]],
         "folders": ["way/folder"],
     }
     with pytest.raises(FileExistsError):
-        desk.place(write_manifest(desk, manifest))
-    assert list(elsewhere.iterdir()) == []
+        workspace.place(write_manifest(workspace, manifest))
+    assert list(outside.iterdir()) == []
 
 
-# -- spare --------------------------------------------------------------------------------------------
+# -- warm copy --------------------------------------------------------------------------------------------
 
 
-def test_spare_is_reused(desk: Desk) -> None:
-    digest = desk.take().digest
-    first = desk.place(digest)
+def test_warm_copy_is_reused(workspace: SnapshotWorkspace) -> None:
+    digest = workspace.take().digest
+    first = workspace.place(digest)
     before = inodes(first.work)
-    desk.recycle(digest, first)
-    assert os.listdir(desk.root.spares) == [PROJECT]
-    second = desk.place(digest)
+    workspace.recycle(digest, first)
+    assert os.listdir(workspace.root.warm_copies) == [PROJECT]
+    second = workspace.place(digest)
     assert inodes(second.work) == before
-    assert read_tree(second.work, outputs=False) == read_tree(desk.project)
-    assert os.listdir(desk.root.spares) == []
-    desk.recycle(digest, second)
-    assert inodes(desk.place(digest).work) == before
+    assert read_tree(second.work, outputs=False) == read_tree(workspace.project)
+    assert os.listdir(workspace.root.warm_copies) == []
+    workspace.recycle(digest, second)
+    assert inodes(workspace.place(digest).work) == before
 
 
-def test_what_the_script_made_stays(desk: Desk) -> None:
-    digest = desk.take().digest
-    run = desk.place(digest)
+def test_files_of_the_script_stay(workspace: SnapshotWorkspace) -> None:
+    digest = workspace.take().digest
+    run = workspace.place(digest)
     Path(run.outputs, "model.bin").write_bytes(b"model")
     Path(run.work, "train.py").write_text("rewritten\n")
     Path(run.work, "lib/deep/__pycache__").mkdir()
     Path(run.work, "lib/deep/__pycache__/a.pyc").write_bytes(b"code")
     Path(run.work, "made/by/script").mkdir(parents=True)
-    desk.recycle(digest, run)
+    workspace.recycle(digest, run)
     assert read_tree(run.work) == {
         b"outputs/model.bin": ("file", b"model", 0o644),
         b"train.py": ("file", b"rewritten\n", 0o644),
@@ -231,11 +231,11 @@ def test_what_the_script_made_stays(desk: Desk) -> None:
         b"hollow": ("folder",),
         b"short": ("link", b"lib/deep"),
     }
-    assert read_tree(desk.place(digest).work, outputs=False) == read_tree(desk.project)
+    assert read_tree(workspace.place(digest).work, outputs=False) == read_tree(workspace.project)
 
 
 def _rewrite_quietly(work: Path) -> None:
-    """Other content, but size and time as before."""
+    """Change the content of a file, but keep its size and modification time."""
     before = (work / "train.py").stat()
     (work / "train.py").write_text("print(2)\n")
     os.utime(work / "train.py", ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -252,7 +252,7 @@ def _swap(work: Path) -> None:
 
 
 def _folder_to_link(work: Path) -> None:
-    """The files are still found by their paths, but through a link: they are not ours to move."""
+    """Replace a folder with a link to a copy. The files behind the link must not be moved."""
     target = work.parent.parent / "elsewhere"
     shutil.copytree(work / "lib", target)
     shutil.rmtree(work / "lib")
@@ -281,137 +281,137 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changes_do_not_reach_the_next_run(desk: Desk, change: str) -> None:
-    digest = desk.take().digest
+def test_changes_do_not_reach_the_next_run(workspace: SnapshotWorkspace, change: str) -> None:
+    digest = workspace.take().digest
     for _ in range(2):
-        run = desk.place(digest)
+        run = workspace.place(digest)
         CHANGES[change](Path(run.work))
-        desk.recycle(digest, run)
-        shutil.rmtree(desk.root.runs + "/elsewhere", ignore_errors=True)
-    assert read_tree(desk.place(digest).work, outputs=False) == read_tree(desk.project)
-    desk.check_store()
+        workspace.recycle(digest, run)
+        shutil.rmtree(workspace.root.runs + "/elsewhere", ignore_errors=True)
+    assert read_tree(workspace.place(digest).work, outputs=False) == read_tree(workspace.project)
+    workspace.check_store()
 
 
-def test_links_are_not_followed_when_moving(desk: Desk) -> None:
-    digest = desk.take().digest
-    run = desk.place(digest)
-    elsewhere = desk.folder / "elsewhere"
-    os.rename(os.path.join(run.work, "lib"), elsewhere)
-    os.symlink(elsewhere, os.path.join(run.work, "lib"))
-    desk.recycle(digest, run)
-    assert sorted(os.listdir(elsewhere / "deep")) == ["a.py", "b.py"]
+def test_links_are_not_followed_when_moving(workspace: SnapshotWorkspace) -> None:
+    digest = workspace.take().digest
+    run = workspace.place(digest)
+    outside = workspace.folder / "elsewhere"
+    os.rename(os.path.join(run.work, "lib"), outside)
+    os.symlink(outside, os.path.join(run.work, "lib"))
+    workspace.recycle(digest, run)
+    assert sorted(os.listdir(outside / "deep")) == ["a.py", "b.py"]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changes_in_the_spare(desk: Desk, change: str) -> None:
-    """Something that outlived the run still writes while the spare waits."""
-    digest = desk.take().digest
-    run = desk.place(digest)
-    desk.recycle(digest, run)
-    tree = Path(desk.root.spare(PROJECT), "tree")
+def test_changes_in_the_warm_copy(workspace: SnapshotWorkspace, change: str) -> None:
+    """A process that outlived the run still writes to the warm copy."""
+    digest = workspace.take().digest
+    run = workspace.place(digest)
+    workspace.recycle(digest, run)
+    tree = Path(workspace.root.warm_copy(PROJECT), "tree")
     for name in ("outputs", "hollow"):
         (tree / name).mkdir()
     (tree / "short").symlink_to("lib/deep")
     CHANGES[change](tree)
-    assert read_tree(desk.place(digest).work, outputs=False) == read_tree(desk.project)
-    desk.check_store()
+    assert read_tree(workspace.place(digest).work, outputs=False) == read_tree(workspace.project)
+    workspace.check_store()
 
 
-def test_spare_of_another_snapshot(desk: Desk) -> None:
-    """Only what differs is copied; kinds change places."""
-    first = desk.take().digest
-    run = desk.place(first)
+def test_warm_copy_of_another_snapshot(workspace: SnapshotWorkspace) -> None:
+    """Only differences are copied, even if files, folders, and links replace each other."""
+    first = workspace.take().digest
+    run = workspace.place(first)
     before = inodes(run.work)
-    desk.recycle(first, run)
-    desk.write("train.py", "print(22)\n")
-    os.chmod(desk.project / "bin/go", 0o644)
-    shutil.rmtree(desk.project / "lib")
-    desk.write("lib", "a file now")
-    desk.write("data/new/x")
-    os.unlink(desk.project / "short")
-    desk.write("short/y")
-    os.rmdir(desk.project / "hollow")
-    os.symlink("data", desk.project / "hollow")
-    second = desk.take().digest
-    run = desk.place(second)
-    assert read_tree(run.work, outputs=False) == read_tree(desk.project)
+    workspace.recycle(first, run)
+    workspace.write("train.py", "print(22)\n")
+    os.chmod(workspace.project / "bin/go", 0o644)
+    shutil.rmtree(workspace.project / "lib")
+    workspace.write("lib", "a file now")
+    workspace.write("data/new/x")
+    os.unlink(workspace.project / "short")
+    workspace.write("short/y")
+    os.rmdir(workspace.project / "hollow")
+    os.symlink("data", workspace.project / "hollow")
+    second = workspace.take().digest
+    run = workspace.place(second)
+    assert read_tree(run.work, outputs=False) == read_tree(workspace.project)
     assert inodes(run.work)["data/big"] == before["data/big"]
     assert json.loads(Path(run.placed).read_text())["digest"] == second
-    desk.recycle(second, run)
-    assert read_tree(desk.place(first).work, outputs=False) != read_tree(desk.project)
+    workspace.recycle(second, run)
+    assert read_tree(workspace.place(first).work, outputs=False) != read_tree(workspace.project)
 
 
 @pytest.mark.parametrize("damage", ["record gone", "record cut", "tree gone", "empty", "not a folder"])
-def test_damaged_spare(desk: Desk, damage: str) -> None:
-    digest = desk.take().digest
-    run = desk.place(digest)
-    desk.recycle(digest, run)
-    spare = Path(desk.root.spare(PROJECT))
-    record = spare / "placed.json"
+def test_damaged_warm_copy(workspace: SnapshotWorkspace, damage: str) -> None:
+    digest = workspace.take().digest
+    run = workspace.place(digest)
+    workspace.recycle(digest, run)
+    warm_copy = Path(workspace.root.warm_copy(PROJECT))
+    record = warm_copy / "placed.json"
     if damage == "record gone":
         record.unlink()
     elif damage == "record cut":
         record.write_bytes(record.read_bytes()[:-20])
     elif damage == "tree gone":
-        shutil.rmtree(spare / "tree")
+        shutil.rmtree(warm_copy / "tree")
     else:
-        shutil.rmtree(spare)
-        spare.mkdir() if damage == "empty" else spare.symlink_to("/nonexistent")
-    assert read_tree(desk.place(digest).work, outputs=False) == read_tree(desk.project)
+        shutil.rmtree(warm_copy)
+        warm_copy.mkdir() if damage == "empty" else warm_copy.symlink_to("/nonexistent")
+    assert read_tree(workspace.place(digest).work, outputs=False) == read_tree(workspace.project)
 
 
-def test_one_spare_is_enough(desk: Desk) -> None:
-    digest = desk.take().digest
-    runs = [desk.place(digest) for _ in range(2)]
+def test_only_one_warm_copy_is_kept(workspace: SnapshotWorkspace) -> None:
+    digest = workspace.take().digest
+    runs = [workspace.place(digest) for _ in range(2)]
     for run in runs:
-        desk.recycle(digest, run)
-        assert os.listdir(desk.root.spares) == [PROJECT]
+        workspace.recycle(digest, run)
+        assert os.listdir(workspace.root.warm_copies) == [PROJECT]
         assert b"train.py" not in read_tree(run.work)
-    desk.recycle(digest, runs[0])  # repeated by a second supervisor
-    assert read_tree(desk.place(digest).work, outputs=False) == read_tree(desk.project)
+    workspace.recycle(digest, runs[0])  # a second supervisor repeats the step
+    assert read_tree(workspace.place(digest).work, outputs=False) == read_tree(workspace.project)
 
 
-def test_recycle_without_record(desk: Desk) -> None:
-    digest = desk.take().digest
-    run = desk.place(digest)
-    recycle(desk.root, "0" * 64, PROJECT, run)
+def test_recycle_without_record(workspace: SnapshotWorkspace) -> None:
+    digest = workspace.take().digest
+    run = workspace.place(digest)
+    recycle_working_copy(workspace.root, "0" * 64, PROJECT, run)
     os.unlink(run.placed)
-    recycle(desk.root, digest, PROJECT, run)
-    assert not os.path.exists(desk.root.spares)
-    assert read_tree(run.work, outputs=False) == read_tree(desk.project)
+    recycle_working_copy(workspace.root, digest, PROJECT, run)
+    assert not os.path.exists(workspace.root.warm_copies)
+    assert read_tree(run.work, outputs=False) == read_tree(workspace.project)
 
 
-def test_spare_taken_once(desk: Desk) -> None:
-    """Eight runs at the same moment: one gets the spare, all get a right copy."""
-    digest = desk.take().digest
-    wanted = read_tree(desk.project)
+def test_warm_copy_is_taken_once(workspace: SnapshotWorkspace) -> None:
+    """Of eight runs at the same time, one gets the warm copy, and all get a correct working copy."""
+    digest = workspace.take().digest
+    expected = read_tree(workspace.project)
     for _ in range(5):
-        first = desk.place(digest)
-        spare = inodes(first.work)
-        desk.recycle(digest, first)
+        first = workspace.place(digest)
+        warm_copy = inodes(first.work)
+        workspace.recycle(digest, first)
         start = time.monotonic() + 0.1
-        runs = [desk.run() for _ in range(8)]
+        runs = [workspace.run() for _ in range(8)]
         children = []
         for run in runs:
             child = fork()
             if child == 0:
                 time.sleep(max(0.0, start - time.monotonic()))
-                in_child(lambda run=run: str(place(desk.root, digest, PROJECT, run)))
+                in_child(lambda run=run: str(create_working_copy(workspace.root, digest, PROJECT, run)))
                 os._exit(0)
             children.append(child)
         for child in children:
             os.waitpid(child, 0)
-        assert all(read_tree(run.work, outputs=False) == wanted for run in runs)
-        assert sum(inodes(run.work) == spare for run in runs) == 1
+        assert all(read_tree(run.work, outputs=False) == expected for run in runs)
+        assert sum(inodes(run.work) == warm_copy for run in runs) == 1
         owned = [inode for run in runs for inode in inodes(run.work).values()]
         assert len(owned) == len(set(owned))
 
 
-# -- killed at any moment -----------------------------------------------------------------------------
+# -- killed at any point -------------------------------------------------------------------------------
 
 
 def kill_at(step: int, action: Callable[[], None]) -> str:
-    """Run ``action`` in a process that is killed at its n-th call that touches the disk; "done" if it has fewer."""
+    """Run ``action`` in a process that is killed at disk access ``step``. Return "done" if there are fewer accesses."""
 
     def work() -> str:
         count = 0
@@ -430,88 +430,98 @@ def kill_at(step: int, action: Callable[[], None]) -> str:
     return in_child(work)
 
 
-@pytest.mark.parametrize("spare", [False, True])
-def test_killed_in_place(desk: Desk, spare: bool) -> None:
-    digest = desk.take().digest
-    wanted = read_tree(desk.project)
+@pytest.mark.parametrize("warm_copy", [False, True])
+def test_killed_while_creating(workspace: SnapshotWorkspace, warm_copy: bool) -> None:
+    digest = workspace.take().digest
+    expected = read_tree(workspace.project)
     step = 0
-    answer = "killed"
-    while answer == "killed":
+    result = "killed"
+    while result == "killed":
         step += 1
-        run = desk.run()
-        answer = kill_at(step, lambda run=run: place(desk.root, digest, PROJECT, run))  # type: ignore[misc]
+        run = workspace.run()
+        result = kill_at(step, lambda run=run: create_working_copy(workspace.root, digest, PROJECT, run))  # type: ignore[misc]
         if os.path.exists(run.work):
-            assert read_tree(run.work, outputs=False) == wanted
+            assert read_tree(run.work, outputs=False) == expected
             assert os.path.exists(run.placed)
-        place(desk.root, digest, PROJECT, run)
-        assert read_tree(run.work, outputs=False) == wanted
-        if spare:
-            recycle(desk.root, digest, PROJECT, run)
-    assert answer == "done" and step > (15 if spare else 40)
-    desk.check_store()
+        create_working_copy(workspace.root, digest, PROJECT, run)
+        assert read_tree(run.work, outputs=False) == expected
+        if warm_copy:
+            recycle_working_copy(workspace.root, digest, PROJECT, run)
+    assert result == "done" and step > (15 if warm_copy else 40)
+    workspace.check_store()
 
 
-def test_killed_in_recycle(desk: Desk) -> None:
-    digest = desk.take().digest
-    wanted = read_tree(desk.project)
+def test_killed_while_recycling(workspace: SnapshotWorkspace) -> None:
+    digest = workspace.take().digest
+    expected = read_tree(workspace.project)
     step = 0
-    answer = "killed"
-    while answer == "killed":
+    result = "killed"
+    while result == "killed":
         step += 1
-        run = desk.place(digest)
+        run = workspace.place(digest)
         Path(run.outputs, "result").write_bytes(b"result")
         Path(run.work, "lib/deep/made").write_bytes(b"made")
         if step % 2:
             Path(run.work, "train.py").write_text("print(7)\n")
-        answer = kill_at(step, lambda run=run: recycle(desk.root, digest, PROJECT, run))  # type: ignore[misc]
+        result = kill_at(step, lambda run=run: recycle_working_copy(workspace.root, digest, PROJECT, run))  # type: ignore[misc]
         assert Path(run.outputs, "result").read_bytes() == b"result"
         assert Path(run.work, "lib/deep/made").read_bytes() == b"made"
-        assert read_tree(desk.place(digest).work, outputs=False) == wanted
-        recycle(desk.root, digest, PROJECT, run)  # the next supervisor does it again
-        assert read_tree(desk.place(digest).work, outputs=False) == wanted
-    assert answer == "done" and step > 30
-    desk.check_store()
+        assert read_tree(workspace.place(digest).work, outputs=False) == expected
+        recycle_working_copy(workspace.root, digest, PROJECT, run)  # the next supervisor repeats the step
+        assert read_tree(workspace.place(digest).work, outputs=False) == expected
+    assert result == "done" and step > 30
+    workspace.check_store()
 
 
-def test_rubbish_of_killed_calls(desk: Desk) -> None:
-    digest = desk.take().digest
+def test_leftovers_of_killed_processes(workspace: SnapshotWorkspace) -> None:
+    digest = workspace.take().digest
     for age, name in ((0, ".p1-1-young"), (7200, ".p2-1-old")):
-        left = Path(desk.root.spares, name)
-        (left / "tree").mkdir(parents=True)
-        os.utime(left, (time.time() - age, time.time() - age))
-    desk.recycle(digest, desk.place(digest))
-    assert sorted(os.listdir(desk.root.spares)) == [".p1-1-young", "p1"]
+        leftover = Path(workspace.root.warm_copies, name)
+        (leftover / "tree").mkdir(parents=True)
+        os.utime(leftover, (time.time() - age, time.time() - age))
+    workspace.recycle(digest, workspace.place(digest))
+    assert sorted(os.listdir(workspace.root.warm_copies)) == [".p1-1-young", "p1"]
 
 
 # -- on the target ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("python", [path for _, path in oldest_and_newest((3, 8))])
-def test_old_and_new_interpreters(desk: Desk, python: str) -> None:
-    """As it runs there: the folder alone, isolated, without site packages, oldest Python included."""
-    digest = desk.take().digest
-    runs = [desk.run(), desk.run()]
+def test_old_and_new_interpreters(workspace: SnapshotWorkspace, python: str) -> None:
+    """Run as on a target: only the uploaded package, in isolated mode, without site-packages."""
+    digest = workspace.take().digest
+    runs = [workspace.run(), workspace.run()]
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); sys.dont_write_bytecode = True\n"
         "from remote.shared.layout import Root, RunFolder\n"
-        "from remote.workcopy import place, recycle\n"
+        "from remote.working_copy import create_working_copy, recycle_working_copy\n"
         "root = Root(sys.argv[2])\n"
         "for path in sys.argv[4:]:\n"
-        "    place(root, sys.argv[3], 'p1', RunFolder(path))\n"
-        "    if path == sys.argv[4]: recycle(root, sys.argv[3], 'p1', RunFolder(path))\n"
+        "    create_working_copy(root, sys.argv[3], 'p1', RunFolder(path))\n"
+        "    if path == sys.argv[4]: recycle_working_copy(root, sys.argv[3], 'p1', RunFolder(path))\n"
     )
-    command = [python, "-I", "-S", "-c", code, SOURCE / "mlworkbench", desk.root.path, digest, *(r.path for r in runs)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (answer.returncode, answer.stderr) == (0, "")
-    assert read_tree(runs[1].work, outputs=False) == read_tree(desk.project)
+    command = [
+        python,
+        "-I",
+        "-S",
+        "-c",
+        code,
+        SOURCE / "mlworkbench",
+        workspace.root.path,
+        digest,
+        *(r.path for r in runs),
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert read_tree(runs[1].work, outputs=False) == read_tree(workspace.project)
     assert b"train.py" not in read_tree(runs[0].work)
 
 
-def test_imports_are_light() -> None:
-    """The supervisor of every run pays for them."""
+def test_imports_are_small() -> None:
+    """Every supervisor imports this module, so it must not import large modules."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from remote.workcopy import place\n"
+        "from remote.working_copy import create_working_copy\n"
         "print([m for m in ('hashlib', 'shutil', 'tempfile', 'pathlib', 'subprocess') if m in sys.modules])"
     )
     command = [sys.executable, "-I", "-S", "-c", code, SOURCE / "mlworkbench"]
@@ -520,7 +530,7 @@ def test_imports_are_light() -> None:
 
 @pytest.mark.parametrize("kind", ["xfs", "btrfs"])
 def test_reflink(tmp_path: Path, kind: str) -> None:
-    """On a disk that can share blocks a snapshot and a working copy take no room."""
+    """On a file system with reflinks, a snapshot and a working copy take no additional space."""
     image, folder = tmp_path / "image", tmp_path / "disk"
     folder.mkdir()
     image.touch()
@@ -531,61 +541,61 @@ def test_reflink(tmp_path: Path, kind: str) -> None:
     if subprocess.run(["mount", "-o", "loop", image, folder], check=False, capture_output=True).returncode:
         pytest.skip(f"this machine cannot mount {kind}")
     try:
-        desk = Desk(folder)
-        desk.write("big", os.urandom(60_000_000))
+        workspace = SnapshotWorkspace(folder)
+        workspace.write("big", os.urandom(60_000_000))
         os.sync()
         before = os.statvfs(folder)
-        digest = desk.take().digest
-        run = desk.place(digest)
+        digest = workspace.take().digest
+        run = workspace.place(digest)
         os.sync()
         used = (before.f_bfree - os.statvfs(folder).f_bfree) * before.f_frsize
-        assert read_tree(run.work, outputs=False) == read_tree(desk.project)
+        assert read_tree(run.work, outputs=False) == read_tree(workspace.project)
         with open(run.work + "/big", "ab") as file:
             file.write(b"more")
-        assert desk.check_store() == 1
+        assert workspace.check_store() == 1
         assert used < 20_000_000
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_root_names_every_file() -> None:
-    """What a run consists of is said once; this module adds only names that vanish again."""
+def test_root_defines_paths() -> None:
+    """Paths of warm copies and placement records do not change, because older versions have written them."""
     root = Root("/r")
-    assert root.spare("p") == "/r/spares/p"
+    assert root.warm_copy("p") == "/r/spares/p"
     assert root.run("x").placed == "/r/runs/x/placed.json"
 
 
-def test_files_of_a_container_never_serve_a_run_without_one(desk: Desk) -> None:
-    """Whoever has one of them open, in another container say, could change it after all checks."""
-    digest = desk.take().digest
+def test_files_of_a_container_are_not_reused_without_one(workspace: SnapshotWorkspace) -> None:
+    """A process in a container that still has the file open could change it after all checks."""
+    digest = workspace.take().digest
     inodes = {}
     for name, contained in (("first", True), ("second", False), ("third", True)):
-        run = desk.root.run(name)
+        run = workspace.root.run(name)
         os.makedirs(run.path)
-        place(desk.root, digest, PROJECT, run, contained)
+        create_working_copy(workspace.root, digest, PROJECT, run, contained)
         inodes[name] = os.stat(os.path.join(run.work, "train.py")).st_ino
         if name == "first":
             held = open(os.path.join(run.work, "train.py"), "r+b")
-            recycle(desk.root, digest, PROJECT, run, contained)
+            recycle_working_copy(workspace.root, digest, PROJECT, run, contained)
     held.write(b"print(2)")
     held.close()
-    assert Path(desk.root.run("second").work, "train.py").read_text() == "print(1)\n"
+    assert Path(workspace.root.run("second").work, "train.py").read_text() == "print(1)\n"
     assert inodes["first"] != inodes["second"] and inodes["first"] == inodes["third"]
 
 
-def test_closed_folders_are_removed_too(tmp_path: Path) -> None:
-    """By the user who made them, who may be in a container and hostile."""
+def test_unreadable_folders_are_removed(tmp_path: Path) -> None:
+    """A hostile container may have removed the permissions."""
     tree = tmp_path / "tree"
     (tree / "closed" / "inner").mkdir(parents=True)
     (tree / "fixed" / "inner").mkdir(parents=True)
     (tree / "fixed" / "inner" / "file").touch()
-    code = "import sys; from mlworkbench.remote.shared.tree import remove; remove(sys.argv[1])"
-    words = [sys.executable, "-c", code, str(tree)]
-    if os.geteuid() == 0:  # without the right to look into everything
-        words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *words]
+    code = "import sys; from mlworkbench.remote.shared.folder_tree import remove; remove(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tree)]
+    if os.geteuid() == 0:  # drop the capabilities with which root ignores permissions
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
     (tree / "closed").chmod(0)
     (tree / "fixed" / "inner").chmod(0o500)
     (tree / "fixed").chmod(0o400)
     tree.chmod(0)
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0 and not tree.exists(), done
+    completed = subprocess.run(command, capture_output=True, text=True)
+    assert completed.returncode == 0 and not tree.exists(), completed

@@ -1,4 +1,4 @@
-"""What can go, and above all what must not."""
+"""Cleaning of local files: which files can be removed, and which must stay."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mlworkbench.history.store import History
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.shared import store_lock as guard
 from mlworkbench.remote.shared.layout import Root
-from mlworkbench.runfiles import clean as module
-from mlworkbench.runfiles.clean import (
+from mlworkbench.runfiles import clean_local as module
+from mlworkbench.runfiles.clean_local import (
     CACHES,
     CODE,
     ENVIRONMENTS,
@@ -26,13 +26,13 @@ from mlworkbench.runfiles.clean import (
     KINDS,
     LEFTOVERS,
     PROGRAMS,
-    SPARES,
-    Cleaner,
-    Find,
-    check_ours,
+    WARM_COPIES,
+    LocalCleaner,
+    Removable,
+    require_data_folder,
 )
-from mlworkbench.snapshot.store import Store
-from mlworkbench.snapshot.take import take
+from mlworkbench.snapshot.content_store import Store
+from mlworkbench.snapshot.take_snapshot import take
 from tests.conftest import User, end_processes
 from tests.supervisor.conftest import until
 
@@ -42,7 +42,7 @@ PROJECT = "1b4e28ba-2fa1-4d2b-883f-0016d3cca427"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A store with a recorded run, a snapshot that none needs, and something of every kind; and a copy of it all."""
+    """Create a data folder with a run, an unused snapshot, and a removable item of every kind. Keep a copy."""
     place = tmp_path_factory.mktemp("store") / "place"
     place.mkdir()
     user = User(place)
@@ -60,40 +60,40 @@ def made(tmp_path_factory):
     (home / "runs" / run / f"exit.json.{'a' * 16}.part").write_text("{}")
     (home / "runs" / run / "placing" / "tree").mkdir(parents=True)
     end_processes(home)
-    duplicate(place, place.with_name("copy"))
+    copy_tree(place, place.with_name("copy"))
     return place, user, run
 
 
-def duplicate(source, target):
-    """With hard links and times: to make it anew takes a second."""
+def copy_tree(source, target):
+    """Copy a folder with its hard links and timestamps. This is faster than creating it again."""
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run(["cp", "-a", str(source), str(target)], check=True)
 
 
 @pytest.fixture
 def store(made):
-    """As it was made, where it was made."""
+    """Restore the data folder from the copy, at the same path."""
     place, user, run = made
-    duplicate(place.with_name("copy"), place)
+    copy_tree(place.with_name("copy"), place)
     yield user, run
     end_processes(user.store)
 
 
-def cleaner(user, later=LATER):
-    return Cleaner(History(UserPaths(user.store)), lambda: time.time() + later)
+def make_cleaner(user, later=LATER):
+    return LocalCleaner(History(UserPaths(user.store)), lambda: time.time() + later)
 
 
 def tree(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def test_every_kind_is_found_and_goes(store):
+def test_every_kind_is_found_and_removed(store):
     user, run = store
-    one = cleaner(user)
-    found = one.find()
+    cleaner = make_cleaner(user)
+    found = cleaner.find()
     assert {kind: sum(f.kind == kind for f in found) for kind in KINDS} == {
-        SPARES: 1,
-        CODE: 2,  # the list and the changed script
+        WARM_COPIES: 1,
+        CODE: 2,  # the manifest and the changed script
         PROGRAMS: 1,
         LEFTOVERS: 4,
         INDEXES: 1,
@@ -101,64 +101,64 @@ def test_every_kind_is_found_and_goes(store):
         ENVIRONMENTS: 0,
     }
     before = tree(user.store)
-    one.remove(found)
+    cleaner.remove(found)
     gone = before - tree(user.store)
     assert all(any(str(path).startswith(os.path.join(f.folder, f.name)) for f in found) for path in gone)
-    assert cleaner(user).find() == [] and one.notes == []
+    assert make_cleaner(user).find() == [] and cleaner.notes == []
 
 
 def test_recorded_runs_still_have_everything(store, tmp_path):
     user, run = store
     before = {path: path.read_bytes() for path in user.folder(run).rglob("*") if path.is_file()}
-    one = cleaner(user)
-    one.remove(one.find())
+    cleaner = make_cleaner(user)
+    cleaner.remove(cleaner.find())
     after = {path: path.read_bytes() for path in user.folder(run).rglob("*") if path.is_file()}
     assert {p.name for p in before.keys() - after.keys()} == {f"exit.json.{'a' * 16}.part"}
-    manifest = json.loads((user.store / "snapshots" / f"{user_snapshot(user, run)}.json").read_text())
+    manifest = json.loads((user.store / "snapshots" / f"{snapshot_digest(user, run)}.json").read_text())
     for _, sha256, size, _ in manifest["files"]:
         assert (user.store / "blobs" / sha256[:2] / sha256[2:]).stat().st_size == size
     assert user.mlw("submit", "train.py", cwd=user.home / "demo").code == 0
 
 
-def user_snapshot(user, run):
+def snapshot_digest(user, run):
     return json.loads((user.folder(run) / "spec.json").read_text())["snapshot"]
 
 
-def test_what_is_young_stays(store):
+def test_recent_items_are_kept(store):
     user, run = store
-    one = cleaner(user, 0)
-    with guard.relying_on_store(Root(str(user.store))):
-        kinds = {found.kind for found in one.find()}
-    assert kinds == {SPARES, INDEXES, CACHES}, "a submit under way has just stored the rest"
-    kept = {stays.kind: stays for stays in one.kept()}
+    cleaner = make_cleaner(user, 0)
+    with guard.using_store(Root(str(user.store))):
+        kinds = {found.kind for found in cleaner.find()}
+    assert kinds == {WARM_COPIES, INDEXES, CACHES}, "a submit under way has just stored the rest"
+    kept = {item.kind: item for item in cleaner.kept()}
     assert kept[LEFTOVERS].things == 4 and kept[CODE].things == 2 and kept[CODE].size > 0
-    assert all("mlw experiment clean --yes --recent" in stays.why for stays in kept.values())
-    assert {found.kind for found in Cleaner(History(UserPaths(user.store)), recent=True).find()} == {
-        SPARES, INDEXES, CACHES, CODE, PROGRAMS, LEFTOVERS,
+    assert all("mlw experiment clean --yes --recent" in item.why for item in kept.values())
+    assert {found.kind for found in LocalCleaner(History(UserPaths(user.store)), recent=True).find()} == {
+        WARM_COPIES, INDEXES, CACHES, CODE, PROGRAMS, LEFTOVERS,
     }  # fmt: skip
 
 
-def test_what_killed_submits_left_goes_at_once(store):
-    """Nobody stores files at this moment, so nobody is at work on them."""
+def test_leftovers_of_killed_submissions_are_removed_at_once(store):
+    """No process holds the store lock, so these files are not in use."""
     user, run = store
-    found = {found.folder for found in cleaner(user, 0).find() if found.kind == LEFTOVERS}
+    found = {found.folder for found in make_cleaner(user, 0).find() if found.kind == LEFTOVERS}
     assert found == {"blobs"}
 
 
 def test_a_run_recorded_meanwhile_keeps_its_code(store, monkeypatch):
     user, run = store
-    one = cleaner(user)
-    found = one.find()
-    done = user.mlw("submit", "train.py", cwd=user.home / "demo")  # needs the list that was found
+    cleaner = make_cleaner(user)
+    found = cleaner.find()
+    done = user.mlw("submit", "train.py", cwd=user.home / "demo")  # uses the manifest in `found`
     assert done.code == 0, done
-    one.remove(found)
-    digest = user_snapshot(user, done.run)
+    cleaner.remove(found)
+    digest = snapshot_digest(user, done.run)
     manifest = json.loads((user.store / "snapshots" / f"{digest}.json").read_text())
     assert all((user.store / "blobs" / s[:2] / s[2:]).exists() for _, s, _, _ in manifest["files"])
 
 
-def test_code_taken_again_is_young(store):
-    """Between the snapshot and the record of a run only the age of the list tells that it is needed."""
+def test_code_used_again_is_recent(store):
+    """Until the run is recorded, only the recent time of the manifest shows that it is in use."""
     user, run = store
     aged = time.time() - 2 * LATER
     for path in (user.store / "snapshots").iterdir():
@@ -168,11 +168,11 @@ def test_code_taken_again_is_young(store):
     assert len(young) == 1
 
 
-def test_what_a_snapshot_relies_on_stays(store, monkeypatch):
-    """The clean comes when the snapshot has seen that the store has its file, and has not yet written its list."""
+def test_files_that_a_snapshot_uses_are_kept(store, monkeypatch):
+    """The cleaner runs after the snapshot has found a file in the store and before it writes its manifest."""
     user, run = store
     project = user.home / "demo"
-    (project / "more.py").write_text("print(3)")  # a new list, of which only this file is new
+    (project / "more.py").write_text("print(3)")  # the new manifest shares all other files
     home = UserPaths(user.store)
     cleaners = []
     real = Store.has
@@ -180,48 +180,48 @@ def test_what_a_snapshot_relies_on_stays(store, monkeypatch):
     def has(self, sha256, size):
         found = real(self, sha256, size)
         if found and not cleaners:
-            cleaners.append(cleaner(user))
+            cleaners.append(make_cleaner(user))
             cleaners[0].remove(cleaners[0].find())
         return found
 
     monkeypatch.setattr(Store, "has", has)
-    monkeypatch.setattr(guard, "_PATIENCE", 0.0)
+    monkeypatch.setattr(guard, "_TIMEOUT", 0.0)
     taken = take(project, "id", home.root, Path(home.digests("id")))
     manifest = json.loads(Path(home.root.snapshot(taken.digest)).read_text())
     assert all(Path(home.root.blob(sha256)).exists() for _, sha256, _, _ in manifest["files"])
     assert "a submission is storing files" in cleaners[0].notes[0]
     monkeypatch.setattr(Store, "has", real)
-    again = cleaner(user, 0)
+    again = make_cleaner(user, 0)
     again.remove(again.find())
     assert again.notes == [] and Path(home.root.snapshot(taken.digest)).exists(), "young"
 
 
-def test_a_list_taken_again_meanwhile_stays(store):
-    """Found when it was old; taken, but not yet recorded, before it is removed."""
+def test_a_manifest_used_again_meanwhile_is_kept(store):
+    """After the cleaner has found an old manifest, a snapshot uses it again. No run is recorded yet."""
     user, run = store
     aged = time.time() - 2 * LATER
     for path in (user.store / "snapshots").iterdir():
         os.utime(path, (aged, aged))
-    one = Cleaner(History(UserPaths(user.store)))
-    one._measure = lambda folders, kind, folder, name, age: (  # ctime cannot be set back: here only mtime counts
-        Find(kind, folder, name, 0)
+    cleaner = LocalCleaner(History(UserPaths(user.store)))
+    cleaner._measure = lambda folders, kind, folder, name, age: (  # ctime cannot be set back, so only mtime counts here
+        Removable(kind, folder, name, 0)
         if folder != "snapshots" or time.time() - (user.store / folder / name).stat().st_mtime > age
         else None
     )
-    found = one.find()
+    found = cleaner.find()
     lists = [f.name for f in found if f.folder == "snapshots"]
     assert len(lists) == 1
     assert user.mlw("submit", "--dry-run", "train.py", cwd=user.home / "demo").code == 0
-    one.remove(found)
+    cleaner.remove(found)
     assert (user.store / "snapshots" / lists[0]).exists()
 
 
-def test_a_killed_snapshot_keeps_nobody_waiting(store):
+def test_a_killed_snapshot_releases_the_store(store):
     user, run = store
     code = (
         "import sys, time; from mlworkbench.remote.shared.layout import Root\n"
         "from mlworkbench.remote.shared.store_lock import *\n"
-        f"with relying_on_store(Root({str(user.store)!r})): print('held', flush=True); time.sleep(60)"
+        f"with using_store(Root({str(user.store)!r})): print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert holder.stdout.readline() == b"held\n"
@@ -229,11 +229,11 @@ def test_a_killed_snapshot_keeps_nobody_waiting(store):
         assert not alone
     holder.kill()
     holder.communicate()
-    one = cleaner(user)
-    assert CODE in {f.kind for f in one.remove(one.find())} and one.notes == []
+    cleaner = make_cleaner(user)
+    assert CODE in {f.kind for f in cleaner.remove(cleaner.find())} and cleaner.notes == []
 
 
-def test_a_submit_waits_for_a_clean(store):
+def test_a_submission_waits_for_the_cleaner(store):
     user, run = store
     with guard.removing_from_store(UserPaths(user.store).root) as alone:
         assert alone
@@ -245,21 +245,21 @@ def test_a_submit_waits_for_a_clean(store):
 
 
 def waiting_for_locks():
-    """The lines of /proc/locks of those who do not have it yet."""
+    """Return the lines of /proc/locks about processes that wait for a lock."""
     return "".join(line for line in Path("/proc/locks").read_text().splitlines(True) if "->" in line)
 
 
-def test_killed_half_way_it_puts_back_what_is_needed(store):
+def test_a_killed_cleaner_is_recovered(store):
     user, run = store
     lists = user.store / "snapshots"
-    own = lists / f"{user_snapshot(user, run)}.json"
-    own.rename(lists / f".clean-{own.name}")
-    one = cleaner(user)
-    one.remove(one.find())
-    assert own.exists()
+    manifest = lists / f"{snapshot_digest(user, run)}.json"
+    manifest.rename(lists / f".clean-{manifest.name}")
+    cleaner = make_cleaner(user)
+    cleaner.remove(cleaner.find())
+    assert manifest.exists()
 
 
-def test_planted_links_and_foreign_names_stay(store, tmp_path):
+def test_foreign_links_and_names_are_kept(store, tmp_path):
     user, run = store
     precious = tmp_path / "precious"
     precious.mkdir()
@@ -282,8 +282,8 @@ def test_planted_links_and_foreign_names_stay(store, tmp_path):
     ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("mine")
-    one = cleaner(user)
-    one.remove(one.find())
+    cleaner = make_cleaner(user)
+    cleaner.remove(cleaner.find())
     assert sorted(os.listdir(precious)) == ["placed.json", "thesis.tex"]
     for name in (
         "blobs/notes.txt",
@@ -305,34 +305,34 @@ def test_a_folder_that_is_a_link_is_not_entered(store, tmp_path, folder):
     shutil.move(user.store / folder, tmp_path / "away")
     (user.store / folder).symlink_to(tmp_path / "away")
     before = tree(tmp_path / "away")
-    one = cleaner(user)
-    one.remove(one.find())
+    cleaner = make_cleaner(user)
+    cleaner.remove(cleaner.find())
     assert tree(tmp_path / "away") == before
 
 
-def test_a_list_that_cannot_be_read_keeps_all_files(store):
+def test_an_unreadable_manifest_keeps_all_files(store):
     user, run = store
-    (user.store / "snapshots" / f"{user_snapshot(user, run)}.json").write_text("{")
-    one = cleaner(user)
-    assert [f for f in one.find() if f.folder.startswith("blobs/")] == []
-    assert "cannot be read" in one.notes[0]
+    (user.store / "snapshots" / f"{snapshot_digest(user, run)}.json").write_text("{")
+    cleaner = make_cleaner(user)
+    assert [f for f in cleaner.find() if f.folder.startswith("blobs/")] == []
+    assert "cannot be read" in cleaner.notes[0]
 
 
-def test_programs_in_use_stay(store, monkeypatch):
+def test_programs_in_use_are_kept(store, monkeypatch):
     user, run = store
-    assert [f.name for f in cleaner(user).find() if f.kind == PROGRAMS] == ["0" * 16]
+    assert [f.name for f in make_cleaner(user).find() if f.kind == PROGRAMS] == ["0" * 16]
     place = user.store / "lib" / ("0" * 16) / "remote" / "__main__.py"
     sleeper = subprocess.Popen([str(place), "30"], executable="/bin/sleep")
     try:
-        until(lambda: Path(f"/proc/{sleeper.pid}/cmdline").read_bytes())  # empty for a moment after exec
-        assert [f.name for f in cleaner(user).find() if f.kind == PROGRAMS] == []
+        until(lambda: Path(f"/proc/{sleeper.pid}/cmdline").read_bytes())  # it is empty for a moment after exec
+        assert [f.name for f in make_cleaner(user).find() if f.kind == PROGRAMS] == []
     finally:
         sleeper.kill()
         sleeper.wait()
     monkeypatch.setattr(module, "_command_lines", lambda: None)
-    assert [f.name for f in cleaner(user).find() if f.kind == PROGRAMS] == ["0" * 16], "no run is unfinished"
+    assert [f.name for f in make_cleaner(user).find() if f.kind == PROGRAMS] == ["0" * 16], "no run is unfinished"
 
 
-def test_a_folder_without_our_index_is_refused(tmp_path):
+def test_a_folder_without_an_index_is_refused(tmp_path):
     with pytest.raises(HistoryError, match="contains no run history"):
-        check_ours(str(tmp_path), str(tmp_path / "history.db"))
+        require_data_folder(str(tmp_path), str(tmp_path / "history.db"))

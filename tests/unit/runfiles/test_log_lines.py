@@ -1,4 +1,4 @@
-"""A log as lines."""
+"""Line access and search in logs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlworkbench.runfiles import loglines
-from mlworkbench.runfiles.loglines import LONGEST, Found, LogLines
+from mlworkbench.runfiles import log_lines
+from mlworkbench.runfiles.log_lines import MAX_LINE_BYTES, LogLines, SearchResult
 
 
 @pytest.fixture(autouse=True)
 def small_strides(monkeypatch):
-    monkeypatch.setattr(loglines, "STRIDE", 16)
+    monkeypatch.setattr(log_lines, "STRIDE", 16)
 
 
 def indexed(path) -> LogLines:
@@ -21,7 +21,7 @@ def indexed(path) -> LogLines:
     return index
 
 
-def wanted(data: bytes) -> list[bytes]:
+def split_lines(data: bytes) -> list[bytes]:
     lines = data.split(b"\n")
     return lines[:-1] if data.endswith(b"\n") or not data else lines
 
@@ -35,28 +35,30 @@ def test_any_lines_of_a_file_that_grows(tmp_path_factory, pieces, first, most):
     for piece in pieces:
         data += piece
         path.write_bytes(data)
-        assert index.count() == len(wanted(data))
-        assert [line.data for line in index.lines(first, most)] == wanted(data)[first : first + most]
-        assert [line.number for line in index.lines(first, most)] == [*range(len(wanted(data)))][first : first + most]
+        assert index.count() == len(split_lines(data))
+        assert [line.data for line in index.lines(first, most)] == split_lines(data)[first : first + most]
+        assert [line.number for line in index.lines(first, most)] == [*range(len(split_lines(data)))][
+            first : first + most
+        ]
 
 
 @given(st.lists(st.sampled_from([b"alpha", b"Beta", b"", b"gamma beta"]), max_size=12), st.integers(0, 12))
 def test_search(tmp_path_factory, lines, first):
     path = tmp_path_factory.mktemp("log") / "log"
     path.write_bytes(b"\n".join(lines))
-    found = [at for at, line in enumerate(lines) if b"beta" in line.lower() and at >= first]
-    assert indexed(path).find("BETA", first) == Found(found, None)
-    assert indexed(path).find("beta", first, case=True).lines == [at for at in found if b"beta" in lines[at]]
+    expected = [at for at, line in enumerate(lines) if b"beta" in line.lower() and at >= first]
+    assert indexed(path).find("BETA", first) == SearchResult(expected, None)
+    assert indexed(path).find("beta", first, case=True).lines == [at for at in expected if b"beta" in lines[at]]
 
 
-def test_a_long_line_is_cut_and_the_next_one_is_whole(tmp_path):
+def test_a_long_line_is_truncated_and_the_next_one_is_not(tmp_path):
     path = tmp_path / "log"
-    path.write_bytes(b"x" * (LONGEST + 5) + b"\nshort\n")
-    one, two = indexed(path).lines(0, 5)
-    assert (len(one.data), one.cut, two.data, two.cut) == (LONGEST, True, b"short", False)
+    path.write_bytes(b"x" * (MAX_LINE_BYTES + 5) + b"\nshort\n")
+    long, short = indexed(path).lines(0, 5)
+    assert (len(long.data), long.cut, short.data, short.cut) == (MAX_LINE_BYTES, True, b"short", False)
 
 
-def test_a_file_in_its_place(tmp_path):
+def test_a_replaced_file(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"a\n" * 100)
     index = LogLines(str(path))
@@ -70,17 +72,17 @@ def test_a_file_in_its_place(tmp_path):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Bytes, of each time that somebody read."""
-    found: list[int] = []
-    read = loglines._File.read
+    """Record the number of bytes of each read."""
+    sizes: list[int] = []
+    read = log_lines._File.read
 
     def counted(self, offset, size):
         data = read(self, offset, size)
-        found.append(len(data))
+        sizes.append(len(data))
         return data
 
-    monkeypatch.setattr(loglines._File, "read", counted)
-    return found
+    monkeypatch.setattr(log_lines._File, "read", counted)
+    return sizes
 
 
 def bar(at: int, of: int) -> bytes:
@@ -90,42 +92,46 @@ def bar(at: int, of: int) -> bytes:
 @pytest.mark.parametrize("stride", [16, 1000, 256 * 1024])
 @pytest.mark.parametrize("updates", [3, 3_000, 100_000])
 @pytest.mark.parametrize("end", [b"", b"\r", b"\n", b"\r\nnext\n"])
-def test_of_a_progress_bar_the_last_state_is_there(tmp_path, monkeypatch, stride, updates, end):
-    monkeypatch.setattr(loglines, "STRIDE", max(stride, updates // 50))
+def test_a_progress_bar_shows_its_last_state(tmp_path, monkeypatch, stride, updates, end):
+    monkeypatch.setattr(log_lines, "STRIDE", max(stride, updates // 50))
     path = tmp_path / "log"
     whole = b"".join(bar(at, updates) for at in range(1, updates + 1)) + end
     index = LogLines(str(path))
-    for part in (len(whole) // 3, len(whole)):  # it is looked at while it grows
+    for part in (len(whole) // 3, len(whole)):  # the index is read while the log grows
         path.write_bytes(b"before\n" + whole[:part])
         index.count()
         before, line, *after = index.lines(0, 9)
-    assert (before.data, [one.data for one in after]) == (b"before", [b"next"] if end.endswith(b"next\n") else [])
+    assert (before.data, [other.data for other in after]) == (b"before", [b"next"] if end.endswith(b"next\n") else [])
     assert (b"\r" + line.data).rstrip(b"\r").rpartition(b"\r")[2] == bar(updates, updates)[1:]
     assert not line.cut and line.number == 1
-    assert [one.data for one in index.lines(1, 1)] == [line.data]
+    assert [other.data for other in index.lines(1, 1)] == [line.data]
 
 
 @settings(max_examples=300)
 @given(st.lists(st.text(alphabet="ab\r\n", max_size=30), max_size=8))
-def test_of_a_line_that_is_too_long_the_end_is_as_a_terminal_leaves_it(tmp_path_factory, pieces):
+def test_a_long_line_ends_as_a_terminal_would_show_it(tmp_path_factory, pieces):
     path, data = tmp_path_factory.mktemp("log") / "log", ""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(loglines, "LONGEST", 8)
+        patched.setattr(log_lines, "MAX_LINE_BYTES", 8)
         index = LogLines(str(path))
         for piece in pieces:
             data += piece
             path.write_bytes(data.encode())
             index.count()
-            found = [(one.data.decode().rstrip("\r").rpartition("\r")[2], one.cut) for one in index.lines(0, 999)]
-            for line, (seen, cut) in zip(wanted(data.encode()), found, strict=True):
-                left = line.decode().rstrip("\r").rpartition("\r")[2]
+            shown_lines = [
+                (item.data.decode().rstrip("\r").rpartition("\r")[2], item.cut) for item in index.lines(0, 999)
+            ]
+            for line, (shown, cut) in zip(split_lines(data.encode()), shown_lines, strict=True):
+                visible = line.decode().rstrip("\r").rpartition("\r")[2]
                 assert (
-                    (seen == left) if not cut else (left.startswith(seen) and len(left) <= len(line) and len(line) > 8)
+                    (shown == visible)
+                    if not cut
+                    else (visible.startswith(shown) and len(visible) <= len(line) and len(line) > 8)
                 )
 
 
 def test_a_line_of_100_mb_is_read_once(tmp_path, reads, monkeypatch):
-    monkeypatch.setattr(loglines, "STRIDE", 256 * 1024)
+    monkeypatch.setattr(log_lines, "STRIDE", 256 * 1024)
     path = tmp_path / "log"
     with open(path, "wb") as file:
         file.write(b"before\n")
@@ -134,22 +140,22 @@ def test_a_line_of_100_mb_is_read_once(tmp_path, reads, monkeypatch):
     index = indexed(path)
     assert index.lines(0, 9)[1].data == b"%9d" % 99
     assert sum(reads) < 102_000_000
-    for more, seen in ((b"\r50%", b"50%"), (b"\n", b"50%"), (b"next\n", b"50%")):
+    for more, expected in ((b"\r50%", b"50%"), (b"\n", b"50%"), (b"next\n", b"50%")):
         with open(path, "ab") as file:
             file.write(more)
         reads.clear()
-        assert index.lines(max(0, index.count() - 50), 50)[1].data == seen
+        assert index.lines(max(0, index.count() - 50), 50)[1].data == expected
         assert sum(reads) < 200_000, "what is behind it costs no more than itself"
 
 
-# -- logs without end ----------------------------------------------------------------------------------------------
+# -- huge logs -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def endless(tmp_path, monkeypatch):
-    """What a script makes of its log with one call: 8 TB that take no room on the disk."""
-    monkeypatch.setattr(loglines, "STRIDE", 256 * 1024)
-    monkeypatch.setattr(loglines, "INDEXED", 4 * 1024 * 1024)
+    """Create a sparse log of 8 TB, which uses almost no disk space. A script can do this with one call."""
+    monkeypatch.setattr(log_lines, "STRIDE", 256 * 1024)
+    monkeypatch.setattr(log_lines, "MAX_INDEXED_BYTES", 4 * 1024 * 1024)
     path = tmp_path / "log"
     with open(path, "wb") as file:
         file.write(b"begin\nneedle\n")
@@ -160,17 +166,17 @@ def endless(tmp_path, monkeypatch):
     path.unlink()
 
 
-def test_of_an_endless_log_the_beginning_and_the_end_are_read(endless, reads):
+def test_beginning_and_end_of_an_endless_log_are_read(endless, reads):
     index = LogLines(str(endless))
     assert index.count() == 3
     assert (index.size, index.full, index.missing > 7 << 40) == (4 * 1024 * 1024, True, True)
     assert [line.data[:9] for line in index.lines(0, 9)] == [b"begin", b"needle", bytes(9)]
     assert [line.data for line in index.tail()] == [b"last needle"]
-    assert index.find("needle") == Found([1], None)
-    assert sum(reads) < 3 * loglines.INDEXED
+    assert index.find("needle") == SearchResult([1], None)
+    assert sum(reads) < 3 * log_lines.MAX_INDEXED_BYTES
 
 
-def test_indexing_stops_when_its_time_is_over_and_goes_on_next_time(endless, reads):
+def test_indexing_stops_at_its_deadline_and_continues(endless, reads):
     index, sizes = LogLines(str(endless)), []
     while not index.full:
         index.count(seconds=0)
@@ -179,26 +185,26 @@ def test_indexing_stops_when_its_time_is_over_and_goes_on_next_time(endless, rea
     assert max(reads) <= 1024 * 1024
 
 
-def test_a_search_stops_when_its_time_is_over_and_goes_on_where_it_was(tmp_path, monkeypatch):
-    monkeypatch.setattr(loglines, "STRIDE", 1024)
-    monkeypatch.setattr(loglines, "_CHUNK", 4096)
+def test_a_search_stops_at_its_deadline_and_continues(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_lines, "STRIDE", 1024)
+    monkeypatch.setattr(log_lines, "_CHUNK", 4096)
     lines = [b"needle %d" % at if at % 100 == 7 else b"hay" * (at % 50) for at in range(3000)]
     lines[1500] = b"x" * 20_000 + b"needle"
     path = tmp_path / "log"
     path.write_bytes(b"\n".join(lines))
-    index, found, start, calls = indexed(path), [], 0, 0
+    index, lines_found, start, calls = indexed(path), [], 0, 0
     while start is not None:
-        piece = index.find("NEEDLE", found[-1] + 1 if found else 0, start=start, seconds=0)
-        found += piece.lines
+        piece = index.find("NEEDLE", lines_found[-1] + 1 if lines_found else 0, start=start, seconds=0)
+        lines_found += piece.lines
         start = piece.rest
         calls += 1
-    assert found == [at for at, line in enumerate(lines) if b"needle" in line]
+    assert lines_found == [at for at, line in enumerate(lines) if b"needle" in line]
     assert calls > 10
 
 
 def test_a_log_that_is_not_indexed_yet_shows_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(loglines, "_CHUNK", 1024)
-    monkeypatch.setattr(loglines, "TAIL", 100)
+    monkeypatch.setattr(log_lines, "_CHUNK", 1024)
+    monkeypatch.setattr(log_lines, "TAIL_BYTES", 100)
     path = tmp_path / "log"
     path.write_bytes(b"".join(b"line %d\n" % at for at in range(1000)))
     index = LogLines(str(path))
@@ -209,7 +215,7 @@ def test_a_log_that_is_not_indexed_yet_shows_its_end(tmp_path, monkeypatch):
 
 
 def test_many_long_lines_are_not_returned_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(loglines, "_ANSWER", 1000)
+    monkeypatch.setattr(log_lines, "_MAX_RESULT_BYTES", 1000)
     path = tmp_path / "log"
     path.write_bytes(b"\n".join([b"x" * 600] * 9))
     assert len(indexed(path).lines(0, 9)) == 2

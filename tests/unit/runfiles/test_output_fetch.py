@@ -1,4 +1,4 @@
-"""Outputs that come home from another machine: holes stay holes, and the bytes are the same."""
+"""Fetching outputs from another machine preserves holes and content."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.errors import Unreachable
-from mlworkbench.remote.outputs import record_outputs
-from mlworkbench.remote.serve import read_outputs
+from mlworkbench.remote.output_collector import record_outputs
+from mlworkbench.remote.run_reader import read_outputs
 from mlworkbench.remote.shared.layout import RunFolder
-from mlworkbench.runfiles.incoming import Incoming
-from mlworkbench.runfiles.manifest import read_outputs as listed
+from mlworkbench.runfiles.output_fetch import OutputFetcher
+from mlworkbench.runfiles.output_manifest import read_outputs as listed
 
 SIZE = 48 << 20
 
@@ -26,40 +26,40 @@ def run(tmp_path):
         for megabyte in (0, 7, 8, 31):
             file.seek((megabyte << 20) + 5001)
             file.write(b"data" * 3000)
-        file.truncate(SIZE)  # it ends with a hole
+        file.truncate(SIZE)  # the file ends with a hole
     record_outputs(folder, lambda: False)
     return folder
 
 
-def fetched(run, place, most=SIZE):
+def fetch(run, destination, limit=SIZE):
     def ask(files):
-        left = most
-        for index, data in read_outputs(run, [list(one) for one in files]):
-            left -= len(data)
-            if left < 0:
+        remaining = limit
+        for index, data in read_outputs(run, [list(file) for file in files]):
+            remaining -= len(data)
+            if remaining < 0:
                 raise Unreachable("cut")
             yield index, data
 
-    return Incoming(str(place), ask, lambda done: None).fetch(listed(run.manifest))
+    return OutputFetcher(str(destination), ask, lambda done: None).fetch(listed(run.manifest))
 
 
 def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_holes_stay_holes(run, tmp_path):
-    outcome = fetched(run, tmp_path / "home")
-    assert (outcome.copied, outcome.whole) == (1, True)
-    source, found = (place / "sparse" for place in (Path(run.outputs), tmp_path / "home"))
-    assert digest(found) == digest(source) and found.stat().st_size == SIZE
-    assert found.stat().st_blocks <= 2 * source.stat().st_blocks
+def test_holes_are_preserved(run, tmp_path):
+    outcome = fetch(run, tmp_path / "home")
+    assert (outcome.copied, outcome.is_complete) == (1, True)
+    source, copy = (place / "sparse" for place in (Path(run.outputs), tmp_path / "home"))
+    assert digest(copy) == digest(source) and copy.stat().st_size == SIZE
+    assert copy.stat().st_blocks <= 2 * source.stat().st_blocks
 
 
-def test_one_that_was_cut_within_a_hole_goes_on_there(run, tmp_path):
+def test_a_fetch_interrupted_in_a_hole_resumes(run, tmp_path):
     with pytest.raises(Unreachable):
-        fetched(run, tmp_path / "home", most=20 << 20)
+        fetch(run, tmp_path / "home", limit=20 << 20)
     [part] = (tmp_path / "home").iterdir()
     assert part.stat().st_size == 20 << 20, "what came counts, although nothing of it had to be written"
-    outcome = fetched(run, tmp_path / "home")
-    assert outcome.whole and outcome.size == SIZE - (20 << 20)
+    outcome = fetch(run, tmp_path / "home")
+    assert outcome.is_complete and outcome.size == SIZE - (20 << 20)
     assert digest(tmp_path / "home" / "sparse") == digest(Path(run.outputs, "sparse"))

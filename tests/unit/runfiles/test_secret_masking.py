@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.runfiles.mask import Mask
+from mlworkbench.runfiles.secret_masking import Mask
 
 
-def through(mask: Mask, *chunks: bytes) -> bytes:
+def apply(mask: Mask, *chunks: bytes) -> bytes:
     return b"".join(mask.feed(chunk) for chunk in chunks) + mask.end()
 
 
-def cut(data: bytes, places: list[int]) -> list[bytes]:
+def split_at(data: bytes, places: list[int]) -> list[bytes]:
     bounds = sorted({0, *(place % (len(data) + 1) for place in places), len(data)})
     return [data[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
 
 
 def naive(needles: set[bytes], data: bytes) -> bytes:
-    """The definition: what lies under any occurrence is hidden, what overlaps is one mask."""
+    """Reference implementation: mask every occurrence, and merge those that overlap."""
     spans = sorted(
         (at, at + len(needle)) for needle in needles for at in range(len(data)) if data[at : at + len(needle)] == needle
     )
@@ -49,12 +49,12 @@ ODD = 'a "quoted" \\ and ünusual secret'
         ([SECRET], b"nothing here\n", b"nothing here\n"),
         ([], b"anything", b"anything"),
         ([b""], b"anything", b"anything"),
-        ([b"abc"], b"abc abcd", b"abc abcd"),  # too short to hide
+        ([b"abc"], b"abc abcd", b"abc abcd"),  # too short to mask
         ([b"abcd"], b"abcdabcd", b"******"),
-        ([b"abcd", b"abcdefgh"], b"abcdefgh abcd", b"*** ***"),  # the longest first
-        ([b"abcdef", b"defghi"], b"abcdefghi", b"***"),  # nothing of the second stays
+        ([b"abcd", b"abcdefgh"], b"abcdefgh abcd", b"*** ***"),  # the longest match wins
+        ([b"abcdef", b"defghi"], b"abcdefghi", b"***"),  # overlapping values are masked together
         ([b"aaaa"], b"xaaaaaaax", b"x***x"),
-        ([b"bcde", b"abcdefgh"], b"abcdef", b"a***f"),  # the held beginning holds another value
+        ([b"bcde", b"abcdefgh"], b"abcdef", b"a***f"),  # a held-back prefix contains another value
         ([SECRET], b"Basic " + B64 + b" x", b"Basic *** x"),
         ([SECRET], base64.urlsafe_b64encode(SECRET), b"***"),
         ([b"four!"], b"[" + base64.b64encode(b"four!") + b"]", b"[***]"),
@@ -67,27 +67,27 @@ ODD = 'a "quoted" \\ and ünusual secret'
         ([b"-----BEGIN\r\nMIIabc\nxy\n"], b"MIIabc xy -----BEGIN", b"*** xy ***"),
     ],
 )
-def test_table(values: list[bytes], data: bytes, shown: bytes) -> None:
-    assert through(Mask(values), data) == shown
+def test_masked_values(values: list[bytes], data: bytes, shown: bytes) -> None:
+    assert apply(Mask(values), data) == shown
     for place in range(len(data)):
-        assert through(Mask(values), data[:place], data[place:]) == shown
-    assert through(Mask(values), *(data[i : i + 1] for i in range(len(data)))) == shown
+        assert apply(Mask(values), data[:place], data[place:]) == shown
+    assert apply(Mask(values), *(data[i : i + 1] for i in range(len(data)))) == shown
 
 
 def test_wrapped_base64() -> None:
     value = bytes(range(200))
-    out = through(Mask([value]), base64.encodebytes(value))
+    out = apply(Mask([value]), base64.encodebytes(value))
     assert out == b"***\n" * 4
 
 
-# Few letters, so that values begin, end and overlap everywhere.
+# Few letters, so that values start, end, and overlap everywhere.
 LETTERS = st.lists(st.sampled_from([b"a", b"b", b"\n"]), max_size=12).map(b"".join)
 
 
 @given(st.lists(LETTERS, max_size=4), st.lists(LETTERS, max_size=8).map(b"".join), st.lists(st.integers(0, 99)))
 def test_any_chunking_equals_the_whole(values: list[bytes], data: bytes, places: list[int]) -> None:
     mask = Mask(values)
-    out = through(mask, *cut(data, places))
+    out = apply(mask, *split_at(data, places))
     assert out == naive(set(mask._needles), data)
     for value in values:
         for line in (value, *value.split(b"\n")):
@@ -103,13 +103,13 @@ def test_any_chunking_equals_the_whole(values: list[bytes], data: bytes, places:
 def test_a_value_never_appears(value: bytes, around: list[bytes], form: object, places: list[int]) -> None:
     written = form(value)  # type: ignore[operator]
     data = written.join([b"", *around, b""])
-    out = through(Mask([value]), *cut(data, places))
+    out = apply(Mask([value]), *split_at(data, places))
     assert value not in out
     assert written not in out
 
 
 @given(st.binary(min_size=4, max_size=30), st.binary(max_size=50))
-def test_only_a_beginning_is_held_back(value: bytes, data: bytes) -> None:
+def test_only_a_prefix_is_held_back(value: bytes, data: bytes) -> None:
     mask = Mask([value])
     mask.feed(data)
     held = mask._held
@@ -130,4 +130,4 @@ def test_speed_with_five_secrets() -> None:
     began = time.process_time()
     for _ in range(300):
         mask.feed(chunk)
-    assert time.process_time() - began < 2  # 9 MB/s, a hundredth of what it does
+    assert time.process_time() - began < 2  # 9 MB/s, a hundredth of the actual speed

@@ -1,4 +1,4 @@
-"""The pictures of digits that samples bring along or fetch: whole and right, or one sentence that says why not."""
+"""The digit images that the samples contain or download: complete and correct, or a one-sentence error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET = "ada:canary%20w@rd@"
 
 @pytest.fixture
 def mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
-    """As a script imports it, with a shared folder of its own and no address to go to."""
+    """The module as a script imports it, with an empty shared folder and no reachable mirror."""
     monkeypatch.syspath_prepend(str(LAYER))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv("AZUREML_NATIVE_SHARE_DIRECTORY", str(tmp_path / "share") + "/")
@@ -43,7 +43,7 @@ def mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleTyp
 
 @pytest.fixture
 def mirror(mnist: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder with four files that are taken for all of MNIST."""
+    """A folder with four small files. The module accepts them as the complete MNIST data set."""
     folder = tmp_path / "mirror of it"
     folder.mkdir()
     known = {}
@@ -60,7 +60,7 @@ def mirror(mnist: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 @pytest.fixture
 def server(mirror: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """The mirror by http: its address, what was asked of it, and who asked, if they say so."""
+    """The mirror over HTTP: its URL, the requested paths, and the received Authorization headers."""
     asked: list[str] = []
     shown: list[str] = []
 
@@ -93,7 +93,7 @@ def must_be_all(loaded: tuple) -> None:
     assert images[0, 0, :3].tolist() == [0, 1, 2] and images.dtype == np.uint8
 
 
-# -- what comes along ----------------------------------------------------------------------------------
+# -- included images -----------------------------------------------------------------------------------
 
 
 def test_the_pictures_that_come_along(mnist: ModuleType) -> None:
@@ -129,7 +129,7 @@ def test_old_and_new_pythons_understand_it(version: tuple[int, int]) -> None:
         subprocess.run(words, check=True)
 
 
-# -- all of it -----------------------------------------------------------------------------------------
+# -- complete data set ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["folder", "file", "http"])
@@ -147,7 +147,7 @@ def test_a_mirror_of_ones_own(mnist, mirror, server, form, monkeypatch, capsys) 
 
 
 def test_a_mirror_that_asks_for_a_password(mnist, mirror, server, monkeypatch, capsys) -> None:
-    """It gets it, and nobody else is told."""
+    """The mirror receives the password, and the output does not contain it."""
     address, _, shown = server
     monkeypatch.setenv("MNIST_MIRROR", address.replace("://", f"://{SECRET}"))
     must_be_all(mnist.load("full"))
@@ -228,7 +228,7 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda one: one.__name__[1:])
 def test_a_file_that_is_not_right(mnist, mirror, server, wrong, monkeypatch) -> None:
-    """It is told, and nothing of it is kept."""
+    """The sample reports the error and does not keep the file."""
     path = mirror / "train-labels-idx1-ubyte.gz"
     path.write_bytes(wrong(path.read_bytes()))
     monkeypatch.setenv("MNIST_MIRROR", server[0])
@@ -269,7 +269,7 @@ def test_a_full_disk_leaves_nothing(mnist, mirror, monkeypatch) -> None:
 
 
 def test_two_runs_at_once(mnist, mirror, server, monkeypatch, capsys) -> None:
-    """They meet when each has written its part: both get all of it, and one set of files is left."""
+    """Both runs have downloaded a file before either renames it. Both get all data, and one set of files remains."""
     monkeypatch.setenv("MNIST_MIRROR", server[0])
     both, met = threading.Barrier(2), []
     replace, loaded = os.replace, []

@@ -1,4 +1,4 @@
-"""The sample for CNTK deletes the folder that it made for itself, and nothing else that a variable may name."""
+"""The CNTK sample deletes its own temporary folder, and no other folder that MNIST_CNTK_OPENMPI may contain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mlworkbench.config.gallery import GALLERY
 
 @pytest.fixture
 def openmpi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """As a script imports it, where CNTK's OpenMPI loads."""
+    """The module as a script imports it, on a machine where CNTK's OpenMPI can be loaded."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     spec = importlib.util.spec_from_file_location("openmpi", GALLERY / "mnist-cntk" / "openmpi.py")
     assert spec and spec.loader
@@ -29,7 +29,7 @@ def openmpi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 
 
 def test_its_own_folder_goes(openmpi, monkeypatch, tmp_path):
-    """As it was made before the script began anew."""
+    """The script creates the folder before it restarts itself, and removes it after the restart."""
     monkeypatch.delenv("MNIST_CNTK_OPENMPI", raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", "")
     monkeypatch.setattr(openmpi.os, "execv", lambda *_: None)

@@ -1,4 +1,4 @@
-"""Parts of the samples that need no run: what they say, draw and ask for."""
+"""Parts of the samples that can be tested without a run: messages, charts, and configuration files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from mlworkbench.config.gallery import GALLERY, samples
-from mlworkbench.config.project import create_project
+from mlworkbench.config.gallery import GALLERY, load_samples
+from mlworkbench.config.project_folder import create_project
 
-WITH_GPU = [one.name for one in samples() if one.name != "default"]
+WITH_GPU = [one.name for one in load_samples() if one.name != "default"]
 
 
 @pytest.mark.parametrize("name", WITH_GPU)

@@ -1,4 +1,4 @@
-"""Templates of projects: complete, valid, explained; and what they teach is true."""
+"""The sample projects are complete, valid, and documented, and their documentation is correct."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import click
 import numpy as np
 import pytest
 
-from mlworkbench.cli.verbs import mlw
+from mlworkbench.cli.command_tree import mlw
 from mlworkbench.config import keys
-from mlworkbench.config.gallery import GALLERY, samples
-from mlworkbench.config.project import Project, create_project
+from mlworkbench.config.gallery import GALLERY, load_samples
+from mlworkbench.config.project_folder import Project, create_project
 from mlworkbench.config.validation import validate_project
 from mlworkbench.remote.inrun.mlworkbench._spark import find
 from tests.test_docs import commands
 
-NAMES = [one.name for one in samples()]
-GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "spark.md"
+NAMES = [one.name for one in load_samples()]
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "spark.md"
 OLDEST = (3, 8)
 
 
@@ -46,7 +46,7 @@ def test_what_is_created_is_valid_and_runs_a_script_of_its_own(project: Project)
 
 
 def test_every_key_is_explained(project: Project) -> None:
-    """In use or commented out, and only where it has an effect."""
+    """Each file contains the keys that have an effect there, set or commented out, and no others."""
     for kind in ("local", "docker"):
         for suffix, table in (("compute", keys.COMPUTE), ("runconfig", keys.RUNCONFIG)):
             text = (project.folder / f"{kind}.{suffix}").read_text()
@@ -65,12 +65,12 @@ def test_scripts_are_for_every_python_that_they_may_meet(project: Project) -> No
         assert max(len(line) for line in text.splitlines()) <= 120, path
 
 
-# -- the sweep ---------------------------------------------------------------------------------------
+# -- spark-sweep -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def sweep(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """Its modules, in a Python without Spark."""
+    """The modules of the sample spark-sweep, imported with a fake pyspark."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(GALLERY / "spark-sweep"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -131,7 +131,7 @@ def test_the_plot_has_a_line_for_each_penalty(sweep: SimpleNamespace, tmp_path: 
     assert (tmp_path / "curve.svg").read_text().count("<polyline") == 3
 
 
-# -- the guide ---------------------------------------------------------------------------------------
+# -- guide and readme files --------------------------------------------------------------------------
 
 
 def pages() -> list[Path]:

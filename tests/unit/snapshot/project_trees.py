@@ -1,4 +1,4 @@
-"""Projects, stores and runs for the tests of snapshots: a place to work in, and a way to compare folder trees."""
+"""Helpers for snapshot tests: a folder with a project and a store, and functions that compare folder trees."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any
 
 from mlworkbench.model import Snapshot
 from mlworkbench.remote.shared.layout import Root, RunFolder
-from mlworkbench.remote.workcopy import place, recycle
-from mlworkbench.snapshot.take import take
+from mlworkbench.remote.working_copy import create_working_copy, recycle_working_copy
+from mlworkbench.snapshot.take_snapshot import take
 
 PROJECT = "p1"
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 Tree = dict[bytes, tuple[Any, ...]]
 
 
-class Desk:
-    """A project, a store and a cache in a folder of their own."""
+class SnapshotWorkspace:
+    """A folder with a project, a content store, and a cache of digests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -34,7 +34,7 @@ class Desk:
         self.runs = 0
 
     def write(self, path: str | bytes, data: bytes | str = b"x", *, old: bool = True, mode: int = 0o644) -> bytes:
-        """A file of the project; an old one, so that it can be trusted the next time it is looked at."""
+        """Write a file of the project. By default, it is old enough for its digest to be cached."""
         name = os.path.join(os.fsencode(self.project), os.fsencode(path))
         os.makedirs(os.path.dirname(name), exist_ok=True)
         with open(name, "wb") as file:
@@ -55,11 +55,11 @@ class Desk:
 
     def place(self, digest: str) -> RunFolder:
         run = self.run()
-        place(self.root, digest, PROJECT, run)
+        create_working_copy(self.root, digest, PROJECT, run)
         return run
 
     def recycle(self, digest: str, run: RunFolder) -> None:
-        recycle(self.root, digest, PROJECT, run)
+        recycle_working_copy(self.root, digest, PROJECT, run)
 
     def manifest(self, digest: str) -> dict[str, Any]:
         data = Path(self.root.snapshot(digest)).read_bytes()
@@ -71,7 +71,7 @@ class Desk:
         return [file[0] for file in self.manifest(digest)["files"]]
 
     def check_store(self) -> int:
-        """Every blob holds what its name says; the number of blobs."""
+        """Check the content, mode, and link count of every blob. Return the number of blobs."""
         blobs = [Path(folder, name) for folder, _, names in os.walk(self.root.blobs) for name in names]
         for blob in blobs:
             assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.parent.name + blob.name
@@ -81,7 +81,7 @@ class Desk:
 
 
 def read_tree(folder: str | Path, *, outputs: bool = True) -> Tree:
-    """Everything in a folder: files with content and mode, links with their text, empty folders."""
+    """Return the entries of a folder tree: files with content and mode, links with their target, and empty folders."""
     top = os.fsencode(folder)
     found: Tree = {}
     for path, folders, files in os.walk(top):
@@ -102,14 +102,14 @@ def read_tree(folder: str | Path, *, outputs: bool = True) -> Tree:
 
 
 def fork() -> int:
-    """A test may run beside threads of pytest, of which newer Pythons warn; the child never touches them."""
+    """Fork without the warning of newer Python versions about threads: the child does not use pytest's threads."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def in_child(action: Callable[[], str]) -> str:
-    """What ``action`` answers in a forked process; "killed" when the process does not live to tell."""
+    """Run ``action`` in a forked process and return its result, or "killed" if the process is killed."""
     sys.stdout.flush()
     reader, writer = os.pipe()
     child = fork()
@@ -118,7 +118,7 @@ def in_child(action: Callable[[], str]) -> str:
             os.close(reader)
             try:
                 text = action()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+            except BaseException as error:  # noqa: BLE001 - the parent process reports any error
                 text = f"{type(error).__name__}: {error}"
             os.write(writer, text.encode("utf-8", "backslashreplace"))
         finally:
@@ -131,7 +131,7 @@ def in_child(action: Callable[[], str]) -> str:
 
 
 def drop_privileges(folder: Path) -> None:
-    """Become a user to whom permissions apply; ``folder`` and all in it are handed over first."""
+    """Become an unprivileged user, to whom file permissions apply, and make this user the owner of ``folder``."""
     if os.getuid() == 0:
         for path, folders, files in os.walk(folder):
             for name in [path, *(os.path.join(path, name) for name in folders + files)]:

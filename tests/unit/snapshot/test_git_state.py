@@ -1,4 +1,4 @@
-"""The state of a repository is read without running anything that the repository configures."""
+"""Reading the state of a repository runs no program that the repository configures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.model import Git
-from mlworkbench.snapshot import git as module
-from mlworkbench.snapshot.git import GitReader
+from mlworkbench.snapshot import git_state as module
+from mlworkbench.snapshot.git_state import GitReader
 
 REAL_GIT = shutil.which("git") or "git"
 
@@ -96,7 +96,7 @@ def test_diff_can_be_applied(repo: Path, tmp_path: Path) -> None:
 
 
 def test_quick_edit_is_seen(repo: Path) -> None:
-    """Changed in the same second as the index was written, size unchanged: git calls that racily clean."""
+    """The file changes in the same second as the index and keeps its size, which git calls "racily clean"."""
     for number in range(5):
         (repo / "train.py").write_text(f"print({number})\n")
         git(repo, "add", "-A")
@@ -186,13 +186,13 @@ def test_an_index_with_odd_names(repo: Path, version: int) -> None:
 
 
 def write_index(repo: Path, names: list[str], version: int) -> None:
-    """As a hostile project has it: git would refuse some of the names."""
+    """Write an index as a hostile project can contain it. git itself refuses some of the names."""
     blob = bytes.fromhex(git(repo, "rev-parse", "HEAD:train.py"))
     data, before = struct.pack(">4sII", b"DIRC", version, len(names)), b""
     for text in names:
         name = os.fsencode(text)
         entry = struct.pack(">10I", 0, 0, 0, 0, 0, 0, 0o100644, 0, 0, 0) + blob + struct.pack(">H", len(name))
-        if version == 4:  # how many bytes of the name before go, and what takes their place
+        if version == 4:  # drop the whole previous name, then append this one
             entry += bytes([len(before)]) + name + b"\0"
         else:
             entry += name + b"\0" * (8 - (len(entry) + len(name)) % 8)
@@ -219,7 +219,7 @@ def test_sha256_repository(tmp_path: Path) -> None:
 
 
 def test_reference_table(repo: Path) -> None:
-    """As `git init --ref-format=reftable` leaves it: the commit stands in a binary table that we do not read."""
+    """mlw does not read the binary table of a repository created with `git init --ref-format=reftable`."""
     (repo / ".git" / "HEAD").write_text("ref: refs/heads/.invalid\n")
     assert read_git(repo) is None
 
@@ -298,7 +298,7 @@ def test_fifos_do_not_block(repo: Path) -> None:
 
 @pytest.fixture
 def canary(tmp_path: Path) -> tuple[str, Path]:
-    """A program that leaves a mark when it is run."""
+    """A program that creates a file when it runs."""
     mark = tmp_path / "MARK"
     program = tmp_path / "canary.sh"
     program.write_text(f"#!/bin/sh\ntouch '{mark}'\ncat\n")
@@ -348,7 +348,7 @@ def poison(repo: Path, kind: str, program: str) -> None:
 def test_hostile_repository(repo: Path, canary: tuple[str, Path], kind: str) -> None:
     program, mark = canary
     poison(repo, kind, program)
-    mark.unlink(missing_ok=True)  # git itself has run some of it while the trap was built
+    mark.unlink(missing_ok=True)  # git may have run the program while the test prepared the repository
     for project in (repo, repo / "sub"):
         read(project)
     assert b"print('changed')" in read(repo)[1]
@@ -357,7 +357,7 @@ def test_hostile_repository(repo: Path, canary: tuple[str, Path], kind: str) -> 
 
 @pytest.mark.parametrize("kind", ["fsmonitor", "hooks", "filter", "external", "driver", "textconv", "include"])
 def test_the_traps_are_real(repo: Path, canary: tuple[str, Path], kind: str) -> None:
-    """Plain git in the same repository does run the canary; otherwise the test above would prove nothing."""
+    """Plain git runs the canary in the same repository. Otherwise, the test above would prove nothing."""
     program, mark = canary
     poison(repo, kind, program)
     mark.unlink(missing_ok=True)
@@ -382,7 +382,7 @@ def test_hostile_environment(repo: Path, canary: tuple[str, Path], monkeypatch: 
 
 
 def test_git_program_in_project(repo: Path, canary: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """PATH entries that are relative, or that lead into the project by whatever way, are passed over."""
+    """PATH entries that are relative or lead into the project, even through links, are skipped."""
     program, mark = canary
     (repo / "bin").mkdir()
     shutil.copy(program, repo / "bin" / "git")
@@ -400,7 +400,7 @@ def test_git_program_in_project(repo: Path, canary: tuple[str, Path], monkeypatc
 
 @pytest.mark.parametrize("way", ["file", "link", "commondir", "parts"])
 def test_another_repository_is_not_read_through_the_project(tmp_path: Path, way: str) -> None:
-    """The diff is shown, exported and bundled: it must not hold the files of a repository that the project names."""
+    """The diff is shown and exported, so it must not contain files of another repository that the project refers to."""
     private = tmp_path / "private"
     private.mkdir()
     git(private, "init", "-q", "-b", "main")
@@ -429,7 +429,7 @@ def test_another_repository_is_not_read_through_the_project(tmp_path: Path, way:
 
 @pytest.mark.parametrize("way", ["alternates", "quoted", "chain", "pack", "packs", "loose", "objects"])
 def test_objects_of_another_repository_are_not_borrowed(tmp_path: Path, way: str) -> None:
-    """Whoever knows a commit of a private repository would get its text."""
+    """A hostile project that refers to a commit of a private repository must not get its files."""
     private = tmp_path / "private"
     private.mkdir()
     git(private, "init", "-q", "-b", "main")

@@ -1,4 +1,4 @@
-"""Ignore patterns mean what they mean to git: by table, and compared with git itself on generated patterns."""
+"""Ignore patterns match as in git: a table of cases, and a comparison with git on generated patterns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlworkbench.snapshot.rules import find_match, read_patterns
+from mlworkbench.snapshot.gitignore import find_match, read_patterns
 
 CASES = [
     # patterns, path, is a folder, ignored
@@ -78,7 +78,7 @@ def test_pattern_table(text: str, path: str, is_folder: bool, ignored: bool | No
     ],
 )
 def test_no_pattern_takes_for_ever(pattern: str, path: str) -> None:
-    code = "import sys\nfrom mlworkbench.snapshot.rules import find_match, read_patterns\n"
+    code = "import sys\nfrom mlworkbench.snapshot.gitignore import find_match, read_patterns\n"
     code += "pattern, path = sys.stdin.buffer.read().split(b'\\n')\n"
     code += "print(find_match(read_patterns(pattern), path, False))"
     done = subprocess.run(
@@ -169,13 +169,13 @@ def _make_file(path: Path) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(exist_ok=False)
-    except OSError:  # a file is where a folder would have to be, or the other way round
+    except OSError:  # a file exists in place of a folder, or vice versa
         return False
     return True
 
 
 def _travels(text: bytes, path: str) -> bool:
-    """As the scan asks: from the top downwards, and not below a folder that is ignored."""
+    """Return whether the file is uploaded. As in a scan, an ignored folder excludes everything below it."""
     parts = path.encode().split(b"/")
     for count in range(1, len(parts) + 1):
         if find_match(read_patterns(text), b"/".join(parts[:count]), count < len(parts)):

@@ -1,4 +1,4 @@
-"""Containers without an engine: the value that is decided, the argument list it becomes, what complaints mean."""
+"""Containers, tested without an engine: planned settings, arguments for the engine, and the engine's messages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute
-from mlworkbench.remote import complaints, engine, watcher
-from mlworkbench.remote.container import word_text
+from mlworkbench.remote import container_watcher, engine, engine_errors
+from mlworkbench.remote.container_watcher import interpret_exit
+from mlworkbench.remote.container_work import start_payload
 from mlworkbench.remote.shared import endings
 from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.remote.shared.layout import Root
-from mlworkbench.remote.watcher import read_end
-from mlworkbench.targets.container import DEFAULT_IMAGE, Engine, Places, contain, mounts
+from mlworkbench.targets.container_plan import DEFAULT_IMAGE, Engine, Places, mounts, plan_container
 
 ROOT = Root("/home/ada/.mlw")
 PLACES = Places(ROOT, "/home/ada/.mlw/lib/abc/remote/inrun", "demo-1", "p1", uid=1000, gid=1001, user="ada")
@@ -33,11 +33,11 @@ def values(argv, option):
     return [argv[at + 1] for at, word in enumerate(argv) if word == option]
 
 
-# -- the value ---------------------------------------------------------------------------------------------------
+# -- planned settings --------------------------------------------------------------------------------------------
 
 
 def test_what_is_decided():
-    made = contain(Compute("c", "remotedocker", base_docker_image="img:1"), DOCKER, PLACES)
+    made = plan_container(Compute("c", "remotedocker", base_docker_image="img:1"), DOCKER, PLACES)
     assert (made.name, made.image, made.user, made.gpus) == ("mlw-demo-1", "img:1", "1000:1001", None)
     assert made.workdir == "/home/ada/.mlw/runs/demo-1/work"
     home = "/home/ada/.mlw/homes/p1"
@@ -50,7 +50,7 @@ def test_what_is_decided():
 
 
 def test_without_an_image_there_is_one():
-    assert contain(Compute("c", "docker"), DOCKER, PLACES).image == DEFAULT_IMAGE
+    assert plan_container(Compute("c", "docker"), DOCKER, PLACES).image == DEFAULT_IMAGE
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_without_an_image_there_is_one():
     ],
 )
 def test_whose_files_come_out(where, user, options):
-    made = contain(Compute("c", "docker"), where, PLACES)
+    made = plan_container(Compute("c", "docker"), where, PLACES)
     assert (made.user, made.options) == (user, options)
 
 
@@ -80,7 +80,7 @@ def test_keys_of_the_compute_file():
         keep_entrypoint=True,
     )
     places = Places(**{**PLACES.__dict__, "share": "/home/ada/share/demo"})
-    made = contain(compute, DOCKER, places)
+    made = plan_container(compute, DOCKER, places)
     assert made.gpus == ("all",)
     assert made.mounts[2:] == (
         ("/home/ada/share/demo", "/azureml-share", "rw"),
@@ -96,14 +96,14 @@ def test_keys_of_the_compute_file():
         "host",
         True,
     )
-    assert contain(compute, DOCKER, places, gpus=("GPU-1",)).gpus == ("GPU-1",)
-    assert contain(compute, DOCKER, places, gpus=()).gpus is None
+    assert plan_container(compute, DOCKER, places, gpus=("GPU-1",)).gpus == ("GPU-1",)
+    assert plan_container(compute, DOCKER, places, gpus=()).gpus is None
 
 
 def test_shared_memory_is_half_of_the_machines():
-    assert contain(Compute("c", "docker"), DOCKER, Places(**{**PLACES.__dict__, "memory": 8 << 30})).shm_size == str(
-        4 << 30
-    )
+    assert plan_container(
+        Compute("c", "docker"), DOCKER, Places(**{**PLACES.__dict__, "memory": 8 << 30})
+    ).shm_size == str(4 << 30)
 
 
 @pytest.mark.parametrize("text", ["data", "/a:b", "/a:/b:/c", "", "/a:/b:ro:rw", "~/data", "/a:/b\nx:ro"])
@@ -123,10 +123,10 @@ def test_what_is_no_mount(text):
 )
 def test_where_to_log_in(image, server):
     compute = Compute("c", "docker", base_docker_image=image, registry_username="ada")
-    assert contain(compute, DOCKER, PLACES).registry == {"server": server, "username": "ada"}
+    assert plan_container(compute, DOCKER, PLACES).registry == {"server": server, "username": "ada"}
 
 
-# -- the argument list -------------------------------------------------------------------------------------------
+# -- engine arguments --------------------------------------------------------------------------------------------
 
 
 def test_command():
@@ -178,7 +178,7 @@ def test_gpus(kind, gpus, expected):
 
 @pytest.mark.parametrize(("gpus", "expected"), [(None, ["NVIDIA_VISIBLE_DEVICES=void"]), (["GPU-1"], [])])
 def test_a_project_gives_itself_no_gpus(gpus, expected):
-    """Where NVIDIA's runtime is the engine's default, the variable alone would give them."""
+    """If the NVIDIA runtime is the engine's default, a project's NVIDIA_VISIBLE_DEVICES would give it GPUs."""
     argv = words({"gpus": gpus}, environment={"NVIDIA_VISIBLE_DEVICES": "all"})
     assert [word for word in values(argv, "--env") if word.startswith("NVIDIA_VISIBLE")] == expected
 
@@ -212,13 +212,13 @@ def test_the_environment_cannot_lead_to_another_engine(monkeypatch):
 
 
 def test_word():
-    assert word_text({"A": "it's $x"}) == b"export A='it'\\''s $x'\nMLW_WORD=go\n"
+    assert start_payload({"A": "it's $x"}) == b"export A='it'\\''s $x'\nMLW_WORD=go\n"
     for name in ("a-b", "1a", "", "a b", "ä", "A=1;x"):
         with pytest.raises(ValueError, match="invalid secret name"):
-            word_text({name: "x"})
+            start_payload({name: "x"})
 
 
-# -- answers and complaints --------------------------------------------------------------------------------------
+# -- engine output and errors ------------------------------------------------------------------------------------
 
 COMPLAINTS = {
     "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n"
@@ -253,7 +253,7 @@ COMPLAINTS = {
 
 @pytest.mark.parametrize("said", COMPLAINTS)
 def test_complaints(said):
-    assert COMPLAINTS[said] in text_of(complaints.explain(said, BASE))
+    assert COMPLAINTS[said] in text_of(engine_errors.explain_start(said, BASE))
 
 
 GONE = {**BASE, "image": "microsoft/mmlspark:plus-0.9.9"}
@@ -272,16 +272,16 @@ PULLS = [
 
 @pytest.mark.parametrize(("container", "said", "meaning"), PULLS)
 def test_pulls(container, said, meaning):
-    told = text_of(complaints.explain_pull(said, container))
+    told = text_of(engine_errors.explain_pull(said, container))
     assert meaning in told
     assert container["image"] in told
 
 
 def test_what_is_gone_is_replaced_by_what_there_is():
-    assert DEFAULT_IMAGE in str(complaints.missing("microsoft/mmlspark:plus-0.9.9")["hint"])
+    assert DEFAULT_IMAGE in str(engine_errors.missing_image("microsoft/mmlspark:plus-0.9.9")["hint"])
 
 
-class Said:
+class FakeEngine:
     container = {"engine": "docker"}
 
     def __init__(self, text):
@@ -296,7 +296,7 @@ NORMAL, SIGNALLED = (
     "Main child exited with signal (…)",
 )
 ENDS = [
-    # code, oom, what the init said, engine restarted → ending, exit, signal
+    # exit code, OOM, output of the init program, engine restarted → ending, exit code, signal
     (0, False, "", False, endings.SUCCEEDED, 0, None),
     (0, True, "", False, endings.OUT_OF_MEMORY, 0, None),
     (125, False, "", False, endings.FAILED, 125, None),
@@ -318,7 +318,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("code", "oom", "said", "restarted", "ending", "exit", "number"), ENDS)
 def test_ends(code, oom, said, restarted, ending, exit, number):
-    told = read_end({"code": code, "oom": oom}, Said(said), restarted)
+    told = interpret_exit({"code": code, "oom": oom}, FakeEngine(said), restarted)
     assert (told["code"], told["signal"]) == (exit, number)
     assert endings.decide(told, None, False, False)[0] == ending
     assert endings.decide(told, "cancel", False, False)[0] == endings.CANCELLED
@@ -328,7 +328,7 @@ def test_ends(code, oom, said, restarted, ending, exit, number):
     "text", ["", "nonsense", "[]", '{"id": 1}', '{"id": "x", "state": 7}', '{"id":"x","state":{"Pid":"y"}}']
 )
 def test_an_answer_that_is_not_understood_is_no_answer(text):
-    assert engine.read_state(text)["status"] == "down"
+    assert engine.parse_state(text)["status"] == "down"
 
 
 @pytest.mark.parametrize(("limited", "ending"), [(True, endings.FAILED), (False, endings.OUT_OF_MEMORY)])
@@ -338,19 +338,19 @@ def test_what_the_kernel_killed_elsewhere_is_no_evidence_for_one_with_a_limit_of
 
 
 def test_a_process_of_the_same_number_is_not_the_containers():
-    """The engine counts in another process table: to wait for that number here could take for ever."""
-    assert not watcher._is_of(os.getpid(), "0" * 64)
+    """The engine may use another PID namespace, so a local process with the container's PID can be unrelated."""
+    assert not container_watcher._belongs_to(os.getpid(), "0" * 64)
 
 
 @pytest.mark.parametrize("rest", ["", "~0123456789abcdef"])
 def test_forgetting_a_log_in_follows_no_link_of_another_user(tmp_path, rest):
-    """Everybody may write there, and the name of a run can be guessed."""
+    """All users can create links in /dev/shm, and the name of a login folder can be guessed."""
     (tmp_path / "private").write_text("mine")
     name = f"mlw-test-{os.getpid()}"
     link = Path(f"/dev/shm/mlw-{os.getuid()}-{name}{rest}")
     link.symlink_to(tmp_path)
     try:
-        engine.forget_login(name)
+        engine.remove_login(name)
         assert (tmp_path / "private").read_text() == "mine"
     finally:
         link.unlink(missing_ok=True)
@@ -364,7 +364,7 @@ def test_nobody_can_take_the_place_of_a_log_in(tmp_path):
     program.write_text('#!/bin/sh\ncat >"$DOCKER_CONFIG/config.json"\n')
     program.chmod(0o755)
     docker = engine.Engine({**BASE, "name": name, "program": str(program), "registry": {"username": "ada"}})
-    for _ in range(2):  # the second time after a process that was killed before it could forget
+    for _ in range(2):  # the second time, the login of the first still exists
         other.mkdir(exist_ok=True)
         os.chown(other, 12345, 12345)
         try:
@@ -375,5 +375,5 @@ def test_nobody_can_take_the_place_of_a_log_in(tmp_path):
         finally:
             shutil.rmtree(other, ignore_errors=True)
         assert [path for path in Path("/dev/shm").iterdir() if name in path.name] == [folder]
-    engine.forget_login(name)
+    engine.remove_login(name)
     assert not folder.exists()

@@ -1,4 +1,4 @@
-"""The way to the GPU: which link is named as broken, and the remedy. What was found there is data here."""
+"""The GPU check: which part of the GPU stack is reported as broken, and the remedy. The probe results are test data."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import sys
 
 import pytest
 
-from mlworkbench.hosts.facts import Engine, Facts
+from mlworkbench.hosts.host_facts import Engine, Facts
 from mlworkbench.model import Compute
-from mlworkbench.remote.gpus.doctor import TRY
-from mlworkbench.targets.gpucheck import judge_gpus
+from mlworkbench.remote.gpus.gpu_probe import PROBE_SCRIPT
+from mlworkbench.targets.gpu_check import gpu_findings
 
 CARD = {"index": 0, "uuid": "GPU-a", "name": "NVIDIA H200", "capability": "9.0", "error": None}
 GPUS = {"driver": "580.159.04", "cuda": "13.0", "source": "nvml", "problem": None, "gpus": [CARD]}
 NONE = {"driver": None, "cuda": None, "source": None, "problem": None, "gpus": []}
 CUDA = {"what": "cuda", "version": "13.0", "count": 1, "worked": True}
 TORCH = {"what": "torch", "version": "2.11.0+cu130", "cuda": "13.0", "count": 1, "worked": True}
-WELL = {"cards": [], "driver": "580.159.04", "devices": {"/dev/nvidiactl": True}, "gpus": GPUS, "tried": [CUDA, TORCH]}
+HEALTHY = {
+    "cards": [],
+    "driver": "580.159.04",
+    "devices": {"/dev/nvidiactl": True},
+    "gpus": GPUS,
+    "tried": [CUDA, TORCH],
+}
 INSIDE = {"image": "i", "missing": False, "code": 0, "devices": ["/dev/nvidia0"], "tried": [CUDA, TORCH]}
 LOCAL = Compute(name="local", type="local")
 DOCKER = Compute(name="gpu", type="docker", nvidia_docker=True)
@@ -26,16 +32,16 @@ ENGINE = Engine(program="docker", version="28.2.2", nvidia=True)
 
 
 def states(found, compute=LOCAL, facts=None):
-    return [(one.what, one.state) for one in judge_gpus(found, facts or Facts(docker=ENGINE), compute)]
+    return [(one.what, one.state) for one in gpu_findings(found, facts or Facts(docker=ENGINE), compute)]
 
 
 def last(found, compute=LOCAL, facts=None):
-    return judge_gpus(found, facts or Facts(docker=ENGINE), compute)[-1]
+    return gpu_findings(found, facts or Facts(docker=ENGINE), compute)[-1]
 
 
 def test_all_well():
-    assert states(WELL) == [("driver", "ok"), ("nvml", "ok"), ("cuda", "ok"), ("framework", "ok")]
-    assert last(WELL).found == "PyTorch 2.11.0+cu130, built for CUDA 13.0: a small computation on the GPU succeeded"
+    assert states(HEALTHY) == [("driver", "ok"), ("nvml", "ok"), ("cuda", "ok"), ("framework", "ok")]
+    assert last(HEALTHY).found == "PyTorch 2.11.0+cu130, built for CUDA 13.0: a small computation on the GPU succeeded"
 
 
 @pytest.mark.parametrize(
@@ -49,19 +55,35 @@ def test_all_well():
             "install the NVIDIA driver",
         ),
         (
-            {"gpus": {**NONE, "problem": "the NVIDIA driver is not loaded"}, "driver": None},
+            {
+                "gpus": {**NONE, "problem": "the NVIDIA driver is not loaded", "problem_code": "driver-not-loaded"},
+                "driver": None,
+            },
             "driver",
             "not loaded",
             "modprobe",
         ),
-        ({"gpus": {**NONE, "problem": "x (driver/library version mismatch)"}}, "nvml", "mismatch", "reboot"),
+        (
+            {"gpus": {**NONE, "problem": "driver mismatch", "problem_code": "driver-mismatch"}},
+            "nvml",
+            "mismatch",
+            "reboot",
+        ),
+        ({"gpus": {**NONE, "problem": "too late", "problem_code": "no-response"}}, "nvml", "too late", "NVRM: Xid"),
+        ({"gpus": {**NONE, "problem": "odd", "problem_code": "unknown"}}, "nvml", "odd", "nvidia-smi"),
         ({"gpus": {**GPUS, "gpus": []}}, "nvml", "finds no GPU", "dmesg"),
         ({"devices": {"/dev/nvidiactl": False}}, "devices", "no access to /dev/nvidiactl", "usermod"),
         (
-            {"gpus": {**GPUS, "gpus": [{**CARD, "error": "it has fallen off the bus (GPU is lost)"}]}},
+            {"gpus": {**GPUS, "gpus": [{**CARD, "error": "it has fallen off the bus", "error_code": "gpu-lost"}]}},
             "gpu 0",
             "fallen off the bus",
             "reboot",
+        ),
+        (
+            {"gpus": {**GPUS, "gpus": [{**CARD, "error": "it must be reset", "error_code": "gpu-needs-reset"}]}},
+            "gpu 0",
+            "reset",
+            "--gpu-reset",
         ),
         (
             {"tried": [CUDA, {"what": "torch", "version": "2.1+cpu", "cuda": None, "count": 0}]},
@@ -86,25 +108,25 @@ def test_all_well():
     ],
 )
 def test_the_broken_link_comes_last_with_its_remedy(change, what, words, hint):
-    found = last({**WELL, **change})
+    found = last({**HEALTHY, **change})
     assert (found.what, found.state) == (what, "error") and words in found.found and hint in (found.hint or "")
 
 
 def test_libcuda_that_is_missing():
-    rows = judge_gpus(
-        {**WELL, "tried": [{"what": "cuda", "error": "OSError: libcuda.so.1: cannot open"}]}, Facts(), LOCAL
+    rows = gpu_findings(
+        {**HEALTHY, "tried": [{"what": "cuda", "error": "OSError: libcuda.so.1: cannot open"}]}, Facts(), LOCAL
     )
     broken = next(one for one in rows if one.what == "cuda")
     assert broken.state == "error" and "libcuda.so.1 of the driver not found" in (broken.hint or "")
 
 
 def test_nvidia_smi_only_is_a_warning():
-    assert states({**WELL, "gpus": {**GPUS, "source": "nvidia-smi"}})[1] == ("nvml", "warning")
+    assert states({**HEALTHY, "gpus": {**GPUS, "source": "nvidia-smi"}})[1] == ("nvml", "warning")
 
 
 def test_in_a_container():
     found = {
-        **WELL,
+        **HEALTHY,
         "tried": None,
         "container": INSIDE,
         "toolkit": {"version": "NVIDIA Container Toolkit CLI version 1.17.4"},
@@ -137,7 +159,7 @@ def test_a_machine_that_tells_nonsense(found):
 
 def test_what_runs_there_tries_only_what_is_installed(tmp_path):
     def tried(what):
-        words = [sys.executable, "-c", TRY, what]
+        words = [sys.executable, "-c", PROBE_SCRIPT, what]
         env = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
         done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=60)
         assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""From facts to findings: what is well, what is not, and the remedy that a user is told."""
+"""The findings of a machine check, computed from facts, with the remedies that users see."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from mlworkbench.errors import ConfigError
-from mlworkbench.hosts.facts import Cpu, Engine, Facts, Logind, Memory, Nvidia, Python, Reach, Store, System
+from mlworkbench.hosts.host_facts import Cpu, Engine, Facts, Logind, Memory, Nvidia, Python, Reach, Store, System
 from mlworkbench.model import Compute, Interpreter
 from mlworkbench.remote import engine_facts
 from mlworkbench.report.units import size
-from mlworkbench.targets.check import ERROR, OK, WARNING, Finding, Link, is_fit, judge
-from mlworkbench.targets.package_source import package_source
+from mlworkbench.targets.machine_check import ERROR, OK, WARNING, Finding, Link, is_fit, machine_findings
+from mlworkbench.targets.package_check import package_findings
 
 LOCAL = Compute(name="local", type="local")
 DOCKER = Compute(name="box", type="docker")
@@ -21,7 +21,7 @@ REMOTE = Compute(name="box", type="remote")
 GPU = replace(DOCKER, nvidia_docker=True)
 PYTHON = Interpreter("/usr/bin/python3", (3, 11, 7), "first python3 on PATH")
 GB = 10**9
-WELL = Facts(
+HEALTHY = Facts(
     os=System(system="Linux", title="Debian GNU/Linux 12", kernel="6.1.0", arch="x86_64", libc="glibc 2.36"),
     cpu=Cpu(count=8, usable=8),
     memory=Memory(total=16 * GB, available=8 * GB),
@@ -33,12 +33,12 @@ ENGINE = Engine(program="docker", path="/usr/bin/docker", version="28.2", os="li
 DENIED = replace(ENGINE, version=None, error="permission denied while trying to connect to the Docker daemon socket")
 
 
-def found(facts=WELL, compute=LOCAL, python=PYTHON) -> dict[str, Finding]:
-    return {one.what: one for one in judge(facts, compute, python, size)}
+def found(facts=HEALTHY, compute=LOCAL, python=PYTHON) -> dict[str, Finding]:
+    return {one.what: one for one in machine_findings(facts, compute, python, size)}
 
 
 def test_a_machine_that_is_well():
-    findings = judge(WELL, LOCAL, PYTHON, size)
+    findings = machine_findings(HEALTHY, LOCAL, PYTHON, size)
     assert [(one.what, one.state, one.found, one.hint) for one in findings] == [
         ("system", OK, "Debian GNU/Linux 12, kernel 6.1.0, x86_64, glibc 2.36", None),
         ("python", OK, "3.11.7, /usr/bin/python3 (first python3 on PATH)", None),
@@ -50,13 +50,13 @@ def test_a_machine_that_is_well():
 
 
 def test_a_machine_of_which_nothing_is_known():
-    findings = judge(Facts(), LOCAL, PYTHON, size)
+    findings = machine_findings(Facts(), LOCAL, PYTHON, size)
     assert is_fit(findings)
     assert [one.found for one in findings if one.what in ("system", "processors", "memory")] == ["unknown"] * 3
 
 
 def test_no_python_is_the_error_that_submit_would_give():
-    findings = judge(WELL, LOCAL, ConfigError("no Python on PATH", "install Python"), size)
+    findings = machine_findings(HEALTHY, LOCAL, ConfigError("no Python on PATH", "install Python"), size)
     assert findings[1] == Finding("python", ERROR, "no Python on PATH", "install Python")
     assert not is_fit(findings)
 
@@ -77,13 +77,13 @@ def test_no_python_is_the_error_that_submit_would_give():
     ],
 )
 def test_store(store, state, words, hint):
-    one = found(replace(WELL, store=replace(WELL.store, **store)))["store"]
+    one = found(replace(HEALTHY, store=replace(HEALTHY.store, **store)))["store"]
     assert one.state == state and words in one.found
     assert (one.hint is None) if hint is None else hint in one.hint
 
 
 def test_processors_that_are_not_all_ours():
-    assert found(replace(WELL, cpu=Cpu(count=8, usable=2)))["processors"].found == "2 of 8"
+    assert found(replace(HEALTHY, cpu=Cpu(count=8, usable=2)))["processors"].found == "2 of 8"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_processors_that_are_not_all_ours():
     ],
 )
 def test_memory(memory, state, words):
-    one = found(replace(WELL, memory=memory))["memory"]
+    one = found(replace(HEALTHY, memory=memory))["memory"]
     assert one.state == state and words in one.found
 
 
@@ -107,9 +107,9 @@ def test_memory(memory, state, words):
     ],
 )
 def test_gpu(nvidia, state, words):
-    one = found(replace(WELL, nvidia=nvidia))["gpu"]
+    one = found(replace(HEALTHY, nvidia=nvidia))["gpu"]
     assert one.state == state and words in one.found
-    assert "gpu" not in found(WELL)
+    assert "gpu" not in found(HEALTHY)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_gpu(nvidia, state, words):
     ],
 )
 def test_engines_matter_to_targets_with_a_container(compute, docker, podman, states):
-    findings = found(replace(WELL, docker=docker, podman=podman), compute)
+    findings = found(replace(HEALTHY, docker=docker, podman=podman), compute)
     assert {name: one.state for name, one in findings.items() if name in ("docker", "podman")} == states
     assert all(one.hint for one in findings.values() if one.state != OK)
 
@@ -152,7 +152,7 @@ def test_engines_matter_to_targets_with_a_container(compute, docker, podman, sta
     ],
 )
 def test_an_engine_says_itself_what_is_wrong_and_we_say_the_remedy(error, code, remedy, page):
-    broken = replace(WELL, docker=replace(ENGINE, version=None, error=error, code=code))
+    broken = replace(HEALTHY, docker=replace(ENGINE, version=None, error=error, code=code))
     one = found(broken, DOCKER)["docker"]
     assert error in one.found and remedy in one.hint and one.more == page
     one = found(broken)["docker"]
@@ -161,7 +161,7 @@ def test_an_engine_says_itself_what_is_wrong_and_we_say_the_remedy(error, code, 
 
 
 def test_docker_that_is_podman_says_so():
-    one = found(replace(WELL, docker=replace(ENGINE, program="podman", rootless=True, nvidia=True)))["docker"]
+    one = found(replace(HEALTHY, docker=replace(ENGINE, program="podman", rootless=True, nvidia=True)))["docker"]
     assert one.found == "podman 28.2, linux, x86_64, rootless, NVIDIA GPUs"
 
 
@@ -176,27 +176,27 @@ def test_docker_that_is_podman_says_so():
     ],
 )
 def test_sessions_that_end_their_processes(logind, state):
-    one = found(replace(WELL, logind=logind)).get("sessions")
+    one = found(replace(HEALTHY, logind=logind)).get("sessions")
     assert (one.state if one else None) == state
     assert state != WARNING or "loginctl enable-linger" in one.hint
 
 
 def test_a_system_that_is_not_tested():
-    one = found(replace(WELL, os=System(system="Darwin", kernel="23.1")))["system"]
+    one = found(replace(HEALTHY, os=System(system="Darwin", kernel="23.1")))["system"]
     assert one.state == WARNING and one.found == "Darwin, kernel 23.1"
 
 
-# -- elsewhere -----------------------------------------------------------------------------------------
+# -- remote machines -----------------------------------------------------------------------------------
 
 
-def there(facts=WELL, compute=REMOTE, skew=0.0) -> dict[str, Finding]:
+def remote_findings(facts=HEALTHY, compute=REMOTE, skew=0.0) -> dict[str, Finding]:
     link = Link("ada@box:22", 0.0123, skew, "0123456789abcdef")
-    return {one.what: one for one in judge(facts, compute, None, size, link)}
+    return {one.what: one for one in machine_findings(facts, compute, None, size, link)}
 
 
 def test_the_way_to_a_machine():
-    assert there()["connection"].found == "ada@box:22, 12.3 ms round trip"
-    assert "library 0123456789abcdef" in there()["agent"].found
+    assert remote_findings()["connection"].found == "ada@box:22, 12.3 ms round trip"
+    assert "library 0123456789abcdef" in remote_findings()["agent"].found
     assert "connection" not in found()
 
 
@@ -211,7 +211,7 @@ def test_the_way_to_a_machine():
     ],
 )
 def test_a_clock(skew, state, words):
-    one = there(skew=skew)["clock"]
+    one = remote_findings(skew=skew)["clock"]
     assert (one.state, one.found) == (state, words)
     assert (state == OK) == (one.hint is None)
 
@@ -232,13 +232,15 @@ def test_a_clock(skew, state, words):
     ],
 )
 def test_the_python_of_scripts(script, compute, state, words):
-    one = there(replace(WELL, script=script, python=Python("3.8.1", "/opt/agent")), compute)["python"]
+    one = remote_findings(replace(HEALTHY, script=script, python=Python("3.8.1", "/opt/agent")), compute)["python"]
     assert one.state == state and words in one.found
     assert (one.hint is None) == (state == OK) and (state == OK or "/opt/agent" in str(one.hint))
 
 
 def test_the_python_of_an_image_is_not_looked_into():
-    assert "python" not in there(replace(WELL, script=Python(None, None)), replace(REMOTE, type="remotedocker"))
+    assert "python" not in remote_findings(
+        replace(HEALTHY, script=Python(None, None)), replace(REMOTE, type="remotedocker")
+    )
 
 
 @pytest.mark.parametrize(
@@ -255,9 +257,9 @@ def test_the_python_of_an_image_is_not_looked_into():
     ],
 )
 def test_the_way_out(reach, state, words):
-    one = there(replace(WELL, reach=reach))["network"]
+    one = remote_findings(replace(HEALTHY, reach=reach))["network"]
     assert one.state == state and words in one.found and (state == OK) == (one.hint is None)
-    assert is_fit([one]) and "network" not in there()
+    assert is_fit([one]) and "network" not in remote_findings()
 
 
 MANAGED = replace(REMOTE, user_managed_environment=False)
@@ -312,7 +314,7 @@ INDEX = "https://index.example/simple"
 )
 def test_who_fetches_packages(compute, settings, reach, found, tmp_path):
     environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, **settings}
-    [one] = package_source(replace(WELL, reach=reach), compute, environ)
+    [one] = package_findings(replace(HEALTHY, reach=reach), compute, environ)
     assert (one.what, one.state, one.found) == ("packages", OK, found)
 
 
@@ -329,5 +331,5 @@ def test_who_fetches_pythons(tmp_path):
         ),
         ("file:///srv/pythons", "sent from this machine's file:///srv/pythons (UV_PYTHON_INSTALL_MIRROR)"),
     ):
-        _, pythons = package_source(WELL, MANAGED, {**environ, "UV_PYTHON_INSTALL_MIRROR": address})
+        _, pythons = package_findings(HEALTHY, MANAGED, {**environ, "UV_PYTHON_INSTALL_MIRROR": address})
         assert pythons.what == "pythons" and found in pythons.found and "pw" not in pythons.found

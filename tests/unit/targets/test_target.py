@@ -1,19 +1,19 @@
-"""What a machine lacks is sent, and it is asked again; one that never has enough is given up."""
+"""If the target reports missing files, the client uploads them and retries. It gives up if they are still missing."""
 
 from __future__ import annotations
 
 import pytest
 
+from mlworkbench.environment_builds import build_in_advance
 from mlworkbench.errors import LaunchError
-from mlworkbench.prepare import build_ahead
 from mlworkbench.remote.shared.layout import Root
-from mlworkbench.targets.target import Stock
+from mlworkbench.targets.target import UploadSource
 
 LOCK = {"kind": "managed", "digest": "0" * 64}
 
 
 class Machine:
-    """A host that gives its answers one after another, the last one again and again."""
+    """A host that returns the given responses in order and repeats the last one."""
 
     identity = "me@there"
 
@@ -32,13 +32,13 @@ class Machine:
         self.heard.append(packages)
 
 
-def stock(tmp_path) -> Stock:
-    return Stock(Root(str(tmp_path)), lambda lock, answer: (lock["kind"], answer["names"]))
+def uploads(tmp_path) -> UploadSource:
+    return UploadSource(Root(str(tmp_path)), lambda lock, answer: (lock["kind"], answer["names"]))
 
 
 def test_what_is_lacking_is_sent(tmp_path):
     machine = Machine({"lacks": "code"}, {"lacks": "packages", "names": ["numpy"]}, {"ok": True})
-    answer = stock(tmp_path).supply(machine, lambda: machine.call("start", "r", [], {}), LOCK, "digest")
+    answer = uploads(tmp_path).call_with_uploads(machine, lambda: machine.call("start", "r", [], {}), LOCK, "digest")
     assert answer == {"ok": True}
     assert machine.heard == ["start", "digest", "start", ("managed", ["numpy"]), "start"]
 
@@ -46,5 +46,5 @@ def test_what_is_lacking_is_sent(tmp_path):
 def test_a_machine_that_never_has_enough_is_given_up(tmp_path):
     machine = Machine({"ok": False, "lacks": "packages", "names": []})
     with pytest.raises(LaunchError, match="were sent but did not arrive"):
-        build_ahead(machine, LOCK, None, stock(tmp_path), lambda data: None)
+        build_in_advance(machine, LOCK, None, uploads(tmp_path), lambda data: None)
     assert machine.heard.count("build") == 7

@@ -1,4 +1,4 @@
-"""The table of compute types: built-in rows, rows of plugins, and what is answered about a target."""
+"""The table of compute types: built-in types, types of plugins, and the properties of a target."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from mlworkbench import registry
-from mlworkbench.config.files import create_target, problems, read_compute
+from mlworkbench.config.config_files import check_file, create_target, read_compute
 from mlworkbench.config.keys import COMPUTE
 from mlworkbench.errors import ConfigError, UnknownName
-from mlworkbench.history.children import _machine
+from mlworkbench.history.child_runs import _machine
 from mlworkbench.model import Compute, RunSpec
 from mlworkbench.paths import UserPaths
 from mlworkbench.targets import types
-from mlworkbench.targets.opening import open_target
+from mlworkbench.targets.target_factory import open_target
 from mlworkbench.targets.types import BUILT_IN, LOCAL, REMOTE, REMOTEDOCKER, Feature, compute_type
-from mlworkbench.ui.answers.forms import filled, form
+from mlworkbench.ui.queries.config_forms import apply_field, build_form
 
 Install = Callable[..., None]
 ROW = """
@@ -47,7 +47,7 @@ def make(compute, paths):
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """install(points): as if a package with these entry points, and the module moon_plugin, was installed."""
+    """Return a function that simulates an installed package with these entry points and the module moon_plugin."""
 
     def put(points: str, code: str = ROW) -> None:
         site = tmp_path / "site"
@@ -84,7 +84,7 @@ def test_every_key_of_a_type_is_in_the_table() -> None:
     ("compute", "elsewhere", "attach", "process"),
     [
         (Compute("a", "local"), False, False, True),
-        (Compute("a", "local", address="h"), False, False, True),  # has no effect there
+        (Compute("a", "local", address="h"), False, False, True),  # `address` has no effect on a local target
         (Compute("a", "docker"), False, False, False),
         (Compute("a", "remote", address="h"), True, True, False),
         (Compute("a", "remotedocker", address="h"), True, True, False),
@@ -114,24 +114,26 @@ def test_a_type_of_a_plugin_has_keys_of_its_own(install: Install, tmp_path: Path
     path = file(tmp_path, "type: moon\naddress: h\ncrater: Tycho\n")
     compute = read_compute(path)
     assert (compute.address, compute.settings) == ("h", {"crater": "Tycho", "rockets": "1"})
-    assert problems(path) == []
-    assert [one.message for one in problems(file(tmp_path, "type: moon\nshmSize: 8g\nrockets: many\n"))] == [
+    assert check_file(path) == []
+    assert [one.message for one in check_file(file(tmp_path, "type: moon\nshmSize: 8g\nrockets: many\n"))] == [
         "missing key 'address', which type moon requires",
         "missing key 'crater', which type moon requires",
         "shmSize has no effect on targets of type moon",
         "rockets must be a number such as 2 or 2.5, not 'many'",
     ]
-    (problem,) = problems(file(tmp_path, "type: local\ncrater: Tycho\n"))
+    (problem,) = check_file(file(tmp_path, "type: local\ncrater: Tycho\n"))
     assert (problem.severity, problem.message) == ("warning", "unknown key 'crater' has no effect")
 
 
 def test_its_keys_are_in_the_form_and_in_new_files(install: Install, tmp_path: Path) -> None:
     install("[mlworkbench.targets]\nmoon = moon_plugin:MOON\n")
     path, text = "aml_config/far.compute", "type: moon\naddress: h\ncrater: Tycho\n"
-    fields = {field.name: field for field in form(path, text).fields}
+    fields = {field.name: field for field in build_form(path, text).fields}
     assert fields["crater"].required and fields["crater"].value == "Tycho" and fields["rockets"].default == "1"
-    assert "shmSize" not in fields and "crater" not in {field.name for field in form(path, "type: local\n").fields}
-    assert filled(path, text, "crater", "Plato") == "type: moon\naddress: h\ncrater: Plato\n"
+    assert "shmSize" not in fields and "crater" not in {
+        field.name for field in build_form(path, "type: local\n").fields
+    }
+    assert apply_field(path, text, "crater", "Plato") == "type: moon\naddress: h\ncrater: Plato\n"
     written, _ = create_target(tmp_path, Compute("new", "moon", address="h", settings={"crater": "Tycho"}))
     assert "# Name of the crater.\ncrater: Tycho\n" in written.read_text()
     assert read_compute(written).settings == {"crater": "Tycho", "rockets": "1"}
@@ -141,7 +143,7 @@ def test_a_row_made_from_a_built_in_one(install: Install, tmp_path: Path) -> Non
     install("[mlworkbench.targets]\nboxed = moon_plugin:BOXED\n")
     row = compute_type("boxed")
     assert row.contained and row.has(Feature.MANAGED_ENVIRONMENTS) and row.keys == REMOTEDOCKER.keys
-    (problem,) = problems(file(tmp_path, "type: boxed\n"))
+    (problem,) = check_file(file(tmp_path, "type: boxed\n"))
     assert problem.message == "missing key 'address', which type boxed requires"
 
 
@@ -159,7 +161,7 @@ def test_an_outdated_plugin_is_named_with_the_new_form(install: Install, tmp_pat
         "the plugin for compute type 'moon' is outdated: its entry point in mlworkbench.targets must be a"
         " ComputeType (mlworkbench.like was removed)"
     )
-    (problem,) = problems(file(tmp_path, "\ntype: moon\n"))
+    (problem,) = check_file(file(tmp_path, "\ntype: moon\n"))
     assert (problem.line, problem.severity, problem.message) == (2, "error", said)
     assert "Write a plugin" in str(problem.hint)
     with pytest.raises(ConfigError, match="is outdated"):
@@ -199,7 +201,7 @@ def test_a_target_holds_its_type(install: Install, tmp_path: Path) -> None:
 
 
 def test_recorded_runs_of_removed_plugins_stay_readable() -> None:
-    """Earlier versions wrote `like`, and knew no settings."""
+    """Such a record contains an unknown type. Records of earlier versions have the key `like` and no `settings`."""
     compute = {"name": "far", "type": "gone", "like": "remotedocker", "mounts": []}
     lists = dict.fromkeys(("commands", "inherit", "secrets", "tags"), [])
     texts = dict.fromkeys(("id", "key", "name", "project_id", "project_name", "project_path", "runconfig"), "x")

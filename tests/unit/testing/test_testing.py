@@ -1,4 +1,4 @@
-"""What authors of plugins get: the fakes behave, and the contract suites find a host that does not."""
+"""mlworkbench.testing for plugin authors: its fakes work, and its contract suites detect a wrong host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mlworkbench.errors import Unreachable
-from mlworkbench.hosts.facts import Cpu, Facts
+from mlworkbench.hosts.host_facts import Cpu, Facts
 from mlworkbench.targets.target import Target
 from mlworkbench.testing import CompilerNotFound, FakeClock, FakeGpus, FakeHost, TargetFolder, fake_gpus, wait_until
 from mlworkbench.testing.host_contract import HostFilesContract
@@ -48,13 +48,15 @@ def test_the_fake_host_loses_contact_and_comes_back(host, folder):
 
 
 def test_a_host_that_ignores_offsets_fails_the_contract(folder):
-    class Forgetful(FakeHost):
+    class OffsetIgnoringHost(FakeHost):
         def news(self, run_id, offsets, limit, wait=0.0):
             return super().news(run_id, dict.fromkeys(offsets, 0), limit)
 
-    # Both values are in the message: pytest rewrites the assertions of the suites.
+    # The message contains both values, because pytest rewrites the assertions of the suites.
     with pytest.raises(AssertionError, match="assert b'012' == b'456'"):
-        HostFilesContract().test_news_begins_at_the_offset_and_ends_at_the_limit(Forgetful(folder.root), folder)
+        HostFilesContract().test_news_begins_at_the_offset_and_ends_at_the_limit(
+            OffsetIgnoringHost(folder.root), folder
+        )
 
 
 def test_the_fake_clock_moves_only_when_told(monkeypatch):

@@ -1,4 +1,4 @@
-"""What the gate and the API write to the log when a request fails."""
+"""Log messages of the middleware and the API when a request fails."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from fastapi import FastAPI
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from mlworkbench.ui import api
-from mlworkbench.ui.admission import Door
-from mlworkbench.ui.gate import Gate
+from mlworkbench.ui.auth_middleware import AuthMiddleware
 from mlworkbench.ui.login import Login, Password
+from mlworkbench.ui.request_policy import AccessPolicy
 from mlworkbench.ui.sessions import Sessions
 
 HOST = "127.0.0.1:8521"
 REQUEST = {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def gives_up(scope, receive, send):
-    """As a request does whose browser has gone: it ends without a response."""
+async def end_without_response(scope, receive, send):
+    """End without a response, like a request whose client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def fails(scope, receive, send):
+async def raise_error(scope, receive, send):
     raise RuntimeError("No response returned.")
 
 
-async def pass_on(request, call_next):
+async def pass_through(request, call_next):
     return await call_next(request)
 
 
-def ask(tmp_path, endpoint, *, gone):
-    """One request through the gate; what was sent back. NiceGUI has such middleware."""
+def send_request(tmp_path, endpoint, *, disconnected):
+    """Send a request to an app with a BaseHTTPMiddleware, as NiceGUI adds it, and return the messages sent back."""
     app = FastAPI()
-    app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+    app.add_middleware(BaseHTTPMiddleware, dispatch=pass_through)
     app.mount("/inner", endpoint)
-    app.add_exception_handler(Exception, api._fault)
+    app.add_exception_handler(Exception, api._handle_internal_error)
     sessions = Sessions(tmp_path / "sessions.json", "mlw_8521")
-    gate = Gate(app, Door(frozenset({HOST}), "mlw_8521"), sessions, Login(sessions, "/secret", Password("x" * 20)))
+    middleware = AuthMiddleware(
+        app, AccessPolicy(frozenset({HOST}), "mlw_8521"), sessions, Login(sessions, "/secret", Password("x" * 20))
+    )
     headers = {"host": HOST, "authorization": f"Bearer {sessions.token}"}
     scope = {
         "type": "http",
@@ -55,32 +57,32 @@ def ask(tmp_path, endpoint, *, gone):
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8521),
     }
-    coming, sent = [REQUEST], []
+    incoming, sent = [REQUEST], []
 
     async def receive():
-        if gone:
+        if disconnected:
             return {"type": "http.disconnect"}
-        if not coming:
+        if not incoming:
             await asyncio.Event().wait()  # the browser waits for its response
-        return coming.pop()
+        return incoming.pop()
 
     async def send(message):
         sent.append(message)
 
-    asyncio.run(gate(scope, receive, send))
+    asyncio.run(middleware(scope, receive, send))
     return sent
 
 
-@pytest.mark.parametrize("endpoint", [gives_up, fails])
-def test_a_request_whose_browser_has_gone_is_no_fault(tmp_path, caplog, endpoint):
-    """Whether the application has noticed it, or was only interrupted."""
+@pytest.mark.parametrize("endpoint", [end_without_response, raise_error])
+def test_disconnected_client_is_not_logged_as_error(tmp_path, caplog, endpoint):
+    """The application may end without a response or raise an error."""
     with caplog.at_level(logging.INFO, "mlworkbench.ui"):
-        ask(tmp_path, endpoint, gone=True)
+        send_request(tmp_path, endpoint, disconnected=True)
     assert caplog.records == []
 
 
-def test_a_fault_of_ours_is_in_the_log(tmp_path, caplog):
+def test_internal_error_is_logged(tmp_path, caplog):
     with caplog.at_level(logging.INFO, "mlworkbench.ui"):
-        sent = ask(tmp_path, fails, gone=False)
+        sent = send_request(tmp_path, raise_error, disconnected=False)
     assert len(caplog.records) == 1 and "No response returned." in caplog.text
     assert sent[0]["status"] == 500

@@ -1,4 +1,4 @@
-"""Operations of the HTTP API, by their names of today and by those that scripts may still use until 1.0."""
+"""Operations of the HTTP API, with current names and the former names that work until 1.0."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any, cast
 import pytest
 from fastapi import FastAPI, Request
 
-from mlworkbench.config.project_roots import SameId
+from mlworkbench.config.project_roots import DuplicateProjectId
 from mlworkbench.errors import ConfigError, HostError, MlwError, NotFetched, UnknownName, Unreachable, UsageError
 from mlworkbench.failure import Failure
 from mlworkbench.ui import api
-from mlworkbench.ui.api import errands as operations
-from mlworkbench.ui.desk import Desk
-from mlworkbench.ui.errands import Errand
-from tests.machines.doors import openapi
+from mlworkbench.ui.api import operations
+from mlworkbench.ui.backend import Backend
+from mlworkbench.ui.operation_runner import Operation
+from tests.machines.ui_routes import openapi
 
 
-def failed() -> Errand:
-    made = Errand("0123456789abcdef", ("experiment", "prepare"), 0.0)
+def failed_operation() -> Operation:
+    operation = Operation("0123456789abcdef", ("experiment", "prepare"), 0.0)
     failure = Failure.of(Unreachable("no contact with box", "is it on?"))
     for line in (b"solving", json.dumps({"error": failure.to_json()}).encode()):
-        made.hear(line)
-    made.code = Unreachable.exit_code
-    return made
+        operation.add_line(line)
+    operation.exit_code = Unreachable.exit_code
+    return operation
 
 
-def get(path: str) -> tuple[int, Any]:
-    """What the application answers, without a server."""
+def get_json(path: str) -> tuple[int, Any]:
+    """Return status and JSON of a response, without a server."""
     app = FastAPI()
-    desk = SimpleNamespace(errands={"0123456789abcdef": failed()})
-    app.include_router(operations.routes(cast("Desk", desk)), prefix="/api")
-    app.add_exception_handler(UnknownName, api._told)
+    backend = SimpleNamespace(operations={"0123456789abcdef": failed_operation()})
+    app.include_router(operations.routes(cast("Backend", backend)), prefix="/api")
+    app.add_exception_handler(UnknownName, api._handle_mlw_error)
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -43,54 +43,54 @@ def get(path: str) -> tuple[int, Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    where, _, query = path.partition("?")
-    scope = {"type": "http", "method": "GET", "path": where, "query_string": query.encode(), "headers": []}
+    url_path, _, query = path.partition("?")
+    scope = {"type": "http", "method": "GET", "path": url_path, "query_string": query.encode(), "headers": []}
     asyncio.run(app(scope, receive, send))
-    return sent[0]["status"], json.loads(b"".join(one.get("body", b"") for one in sent[1:]))
+    return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent[1:]))
 
 
-def test_an_operation_has_its_former_address_and_keys():
-    status, found = get("/api/operations/0123456789abcdef?first=1")
-    assert status == 200 and found["lines"][0] == "error: no contact with box"
-    assert (found["total"], found["explain"], found["hint"]) == (4, "no-contact", "is it on?")
-    assert (found["said"], found["more"]) == (found["total"], found["explain"])
-    assert found["failure"] == {
+def test_operation_keeps_former_url_and_keys():
+    status, body = get_json("/api/operations/0123456789abcdef?first=1")
+    assert status == 200 and body["lines"][0] == "error: no contact with box"
+    assert (body["total"], body["explain"], body["hint"]) == (4, "no-contact", "is it on?")
+    assert (body["said"], body["more"]) == (body["total"], body["explain"])
+    assert body["failure"] == {
         "code": "unreachable",
         "message": "no contact with box",
         "hint": "is it on?",
         "explain": "no-contact",
     }
-    assert found["lines"][1:] == ["hint: is it on?", "hint: for details run 'mlw explain no-contact'"]
-    assert get("/api/errands/0123456789abcdef?first=1") == (200, found)
+    assert body["lines"][1:] == ["hint: is it on?", "hint: for details run 'mlw explain no-contact'"]
+    assert get_json("/api/errands/0123456789abcdef?first=1") == (200, body)
 
 
 @pytest.mark.parametrize("path", ["/api/operations/x", "/api/errands/x"])
-def test_an_unknown_operation(path):
-    status, found = get(path)
-    assert status == 404 and found["error"].startswith("unknown operation 'x'")
+def test_unknown_operation(path):
+    status, body = get_json(path)
+    assert status == 404 and body["error"].startswith("unknown operation 'x'")
 
 
-def test_an_error_names_its_page_by_both_keys():
+def test_error_names_explain_page_by_both_keys():
     request = Request({"type": "http"})
-    found = json.loads(asyncio.run(api._told(request, Unreachable("no contact with box"))).body)
-    assert (found["explain"], found["more"]) == ("no-contact", "mlw explain no-contact")
-    assert set(json.loads(asyncio.run(api._told(request, ConfigError("it is wrong"))).body)) == {
+    body = json.loads(asyncio.run(api._handle_mlw_error(request, Unreachable("no contact with box"))).body)
+    assert (body["explain"], body["more"]) == ("no-contact", "mlw explain no-contact")
+    assert set(json.loads(asyncio.run(api._handle_mlw_error(request, ConfigError("it is wrong"))).body)) == {
         "error",
         "hint",
         "code",
     }
 
 
-def heard(*lines: bytes, code: int) -> MlwError:
-    made = Errand("1", ("submit",), 0.0, code=code)
+def parse_error(*lines: bytes, code: int) -> MlwError:
+    operation = Operation("1", ("submit",), 0.0, exit_code=code)
     for line in lines:
-        made.hear(line)
-    error = made.error()
+        operation.add_line(line)
+    error = operation.error()
     assert error is not None
     return error
 
 
-def record(error: MlwError) -> bytes:
+def error_record(error: MlwError) -> bytes:
     return json.dumps({"error": Failure.of(error).to_json()}).encode()
 
 
@@ -98,44 +98,49 @@ def record(error: MlwError) -> bytes:
     "error",
     [UsageError("x", "y"), UnknownName("run", "x", ["y"]), NotFetched("x", more="index-not-reached"), MlwError("x")],
 )
-def test_an_error_crosses_the_process_border_whole(error):
-    found = heard(b"error: another", record(error), code=error.exit_code)
-    assert (type(found), Failure.of(found)) == (type(error), Failure.of(error))
+def test_error_survives_process_boundary(error):
+    parsed = parse_error(b"error: another", error_record(error), code=error.exit_code)
+    assert (type(parsed), Failure.of(parsed)) == (type(error), Failure.of(error))
 
 
-def test_a_code_of_no_class_keeps_the_class_of_the_exit_code():
-    found = heard(record(SameId("/nowhere")), code=SameId.exit_code)
-    assert isinstance(found, ConfigError) and found.code == SameId.code
+def test_unknown_error_code_uses_class_of_exit_code():
+    parsed = parse_error(error_record(DuplicateProjectId("/nowhere")), code=DuplicateProjectId.exit_code)
+    assert isinstance(parsed, ConfigError) and parsed.code == DuplicateProjectId.code
 
 
-def test_prose_on_standard_error_is_not_read_back():
-    found = heard(b"error: x", b"hint: y", code=HostError.exit_code)
-    assert isinstance(found, HostError)
-    assert Failure.of(found) == Failure("command-failed", "hint: y")
-    assert heard(code=3).message == "mlw exited with code 3"
+def test_prose_on_stderr_is_not_parsed():
+    parsed = parse_error(b"error: x", b"hint: y", code=HostError.exit_code)
+    assert isinstance(parsed, HostError)
+    assert Failure.of(parsed) == Failure("command-failed", "hint: y")
+    assert parse_error(code=3).message == "mlw exited with code 3"
 
 
 @pytest.mark.parametrize("line", [b'{"error": 1}', b'{"error": {"code": 3, "message": "x"}}', b'{"error": ', b"\xff"])
-def test_a_line_that_is_no_record_is_only_shown(line):
-    found = heard(line, code=1)
-    assert found.code == "command-failed" and found.message == line.decode("utf-8", "replace")
+def test_invalid_error_record_is_shown_as_text(line):
+    parsed = parse_error(line, code=1)
+    assert parsed.code == "command-failed" and parsed.message == line.decode("utf-8", "replace")
 
 
-def test_a_record_before_the_last_line_is_not_the_commands():
-    found = heard(record(ConfigError("of the script")), b"last words", code=3)
-    assert (found.code, found.message) == ("command-failed", "last words")
+def test_error_record_before_last_line_is_ignored():
+    parsed = parse_error(error_record(ConfigError("of the script")), b"last words", code=3)
+    assert (parsed.code, parsed.message) == ("command-failed", "last words")
 
 
-def test_a_record_of_several_lines_is_shown_indented():
-    made = Errand("1", ("submit",), 0.0)
-    made.hear(record(ConfigError("first\nsecond")))
-    assert list(made.lines) == ["error: first", "       second"]
+def test_multiline_error_record_is_indented():
+    operation = Operation("1", ("submit",), 0.0)
+    operation.add_line(error_record(ConfigError("first\nsecond")))
+    assert list(operation.lines) == ["error: first", "       second"]
 
 
-def test_former_names_are_deprecated_in_the_description():
-    described = openapi()
-    assert "/api/operations/{name}" in described["paths"]
-    assert not [path for path in described["paths"] if "errand" in path]
-    schemas = described["components"]["schemas"]
-    for name, former in (("Told", "said"), ("Told", "more"), ("Submitted", "errand"), ("AttachAnswer", "errand")):
+def test_former_names_are_deprecated_in_openapi():
+    schema = openapi()
+    assert "/api/operations/{name}" in schema["paths"]
+    assert not [path for path in schema["paths"] if "errand" in path]
+    schemas = schema["components"]["schemas"]
+    for name, former in (
+        ("OperationState", "said"),
+        ("OperationState", "more"),
+        ("Submitted", "errand"),
+        ("AttachAnswer", "errand"),
+    ):
         assert schemas[name]["properties"][former]["deprecated"] is True

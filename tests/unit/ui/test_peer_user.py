@@ -1,4 +1,4 @@
-"""Which user the kernel reports for the other end of a connection."""
+"""Owners that the kernel reports for the other end of a connection."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from mlworkbench.errors import UsageError
-from mlworkbench.ui import peer
-from mlworkbench.ui.peer import Owner, SocketTable, endpoint
+from mlworkbench.ui import peer_user
+from mlworkbench.ui.peer_user import Owner, SocketTable, endpoint
 
 NOBODY = 65534
 
@@ -43,8 +43,8 @@ def test_own_connection(table, host):
 
 
 @pytest.mark.parametrize("dual", [False, True])
-def test_ipv4_addresses_written_as_ipv6(table, dual):
-    """The client's socket is an IPv6 one, and perhaps the server's, too."""
+def test_ipv4_mapped_addresses(table, dual):
+    """The client uses an IPv6 socket. The server uses an IPv4 or an IPv6 socket."""
     with socket.socket(socket.AF_INET6 if dual else socket.AF_INET) as server, socket.socket(socket.AF_INET6) as client:
         if dual:
             server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -69,10 +69,10 @@ def test_connection_of_another_user(table, host):
         )  # fmt: skip
         accepted, _ = server.accept()
         with accepted:
-            found = owner_of_peer(table, accepted)
-            assert found is not None and found.uid == NOBODY and found.inode != 0
+            owner = owner_of_peer(table, accepted)
+            assert owner is not None and owner.uid == NOBODY and owner.inode != 0
             client.communicate()
-            after = owner_of_peer(table, accepted)  # nobody holds it; some kernels then report root
+            after = owner_of_peer(table, accepted)  # no process holds the socket; some kernels then report root
             assert after is None or not after.may_connect(0)
 
 
@@ -83,15 +83,15 @@ def test_closed_and_half_closed(table):
         with accepted:
             client.sendall(b"request")
             client.shutdown(socket.SHUT_WR)
-            found = owner_of_peer(table, accepted)
-            assert found is not None and found.may_connect(os.getuid()), "it still waits for the answer"
+            owner = owner_of_peer(table, accepted)
+            assert owner is not None and owner.may_connect(os.getuid()), "it still waits for the response"
             client.close()
-            found = owner_of_peer(table, accepted)
-            assert found is None or not found.may_connect(os.getuid())
+            owner = owner_of_peer(table, accepted)
+            assert owner is None or not owner.may_connect(os.getuid())
 
 
-def test_a_listening_socket_is_no_peer(table):
-    """The kernel falls back to one if no connection fits."""
+def test_listening_socket_is_not_a_peer(table):
+    """If no connection matches, the kernel returns a listening socket."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert table.owner(endpoint(server.getsockname()), endpoint(("127.0.0.1", 9))) is None
     assert table.owner(endpoint(("127.0.0.1", 1)), endpoint(("127.0.0.1", 2))) is None
@@ -104,14 +104,14 @@ def test_who_may_connect():
     assert not Owner(0, 0).may_connect(1000) and not Owner(1000, 0).may_connect(1000)
 
 
-def test_a_kernel_that_cannot_answer(monkeypatch):
-    """Without an answer nobody could be told apart: the server does not start."""
-    monkeypatch.setattr(peer, "_NETLINK_SOCK_DIAG", 255)
-    with pytest.raises(UsageError) as told:
-        peer.open_table(required=True)
-    assert "--any-local-user" in str(told.value.hint)
-    assert peer.open_table(required=False) is None
+def test_kernel_without_sock_diag(monkeypatch):
+    """Without sock_diag, users cannot be distinguished, so the server does not start."""
+    monkeypatch.setattr(peer_user, "_NETLINK_SOCK_DIAG", 255)
+    with pytest.raises(UsageError) as caught:
+        peer_user.open_table(required=True)
+    assert "--any-local-user" in str(caught.value.hint)
+    assert peer_user.open_table(required=False) is None
     monkeypatch.undo()
     monkeypatch.setattr(SocketTable, "owner", lambda *_: Owner(os.getuid() + 1, 5))
     with pytest.raises(UsageError):
-        peer.open_table(required=True)
+        peer_user.open_table(required=True)

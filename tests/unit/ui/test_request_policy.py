@@ -1,4 +1,4 @@
-"""Which requests the gate lets through, before anybody asks who they are from."""
+"""Requests that are accepted or refused before authentication."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.ui.admission import Door, Request, judge, locate, safe_next
-from mlworkbench.ui.headers import policy
+from mlworkbench.ui.request_policy import AccessPolicy, Request, check_request, safe_next, strip_secret
+from mlworkbench.ui.security_headers import content_security_policy
 
-DOOR = Door(frozenset({"127.0.0.1:8521", "localhost:8521", "[::1]:8521"}), "mlw_8521")
-OWN = {"host": "127.0.0.1:8521"}
-US = {**OWN, "origin": "http://127.0.0.1:8521"}
+POLICY = AccessPolicy(frozenset({"127.0.0.1:8521", "localhost:8521", "[::1]:8521"}), "mlw_8521")
+HEADERS = {"host": "127.0.0.1:8521"}
+SAME_ORIGIN = {**HEADERS, "origin": "http://127.0.0.1:8521"}
 
 
-def status(method: str, path: bytes, headers: dict[str, str], doubled: tuple[str, ...] = ()) -> int | None:
-    refusal = judge(Request(method, path, b"", headers, doubled), DOOR)
+def status(method: str, path: bytes, headers: dict[str, str], duplicates: tuple[str, ...] = ()) -> int | None:
+    refusal = check_request(Request(method, path, b"", headers, duplicates), POLICY)
     return refusal.status if refusal else None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8521", "LOCALHOST:8521", "[::1]:8521"])
-def test_our_names(host):
+def test_accepted_host_names(host):
     assert status("GET", b"/", {"host": host}) is None
 
 
@@ -32,29 +32,29 @@ def test_our_names(host):
     + ["evil.example#127.0.0.1:8521", "127.0.0.1:8521@evil.example", "a/?x=127.0.0.1:8521", "localhost:8521 "]
     + ["0.0.0.0:8521", "[::]:8521", "127.1:8521", "2130706433:8521", "localhost.:8521"],
 )
-def test_names_that_are_not_ours(host):
+def test_foreign_host_names_are_refused(host):
     assert status("GET", b"/", {"host": host}) == 421
 
 
 SECRET = "0123456789abcdef" * 2
-PRIVATE = replace(DOOR, secret=SECRET)
+SECRET_POLICY = replace(POLICY, secret=SECRET)
 
 
-def located(host: str, path: bytes = b"/runs") -> Request:
-    return locate(Request("GET", path, b"", {"host": host}), PRIVATE)
+def resolve(host: str, path: bytes = b"/runs") -> Request:
+    return strip_secret(Request("GET", path, b"", {"host": host}), SECRET_POLICY)
 
 
 @pytest.mark.parametrize("port", [":8521", ":9000", ""])
-def test_the_secret_name_at_whatever_port_it_is_forwarded_to(port):
-    request = located(f"{SECRET.upper()}.localhost{port}")
-    assert request.private and request.base == "" and judge(request, PRIVATE) is None
+def test_secret_host_name_at_forwarded_port(port):
+    request = resolve(f"{SECRET.upper()}.localhost{port}")
+    assert request.private and request.base == "" and check_request(request, SECRET_POLICY) is None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8521", "127.0.0.1:9000", "localhost:9000", "[::1]:9000"])
-def test_the_secret_path_at_whatever_port_it_is_forwarded_to(host):
-    request = located(host, f"/{SECRET}/runs".encode())
+def test_secret_path_at_forwarded_port(host):
+    request = resolve(host, f"/{SECRET}/runs".encode())
     assert (request.path, request.base, request.private) == (b"/runs", f"/{SECRET}", True)
-    assert judge(request, PRIVATE) is None
+    assert check_request(request, SECRET_POLICY) is None
 
 
 @pytest.mark.parametrize(
@@ -75,39 +75,43 @@ def test_the_secret_path_at_whatever_port_it_is_forwarded_to(host):
         (".localhost:8521", b"/"),
     ],
 )
-def test_what_is_not_the_secret_address(host, path):
-    assert not located(host, path).private
-    assert host.endswith("localhost:8521") or host == "127.0.0.1:8521" or judge(located(host, path), PRIVATE)
+def test_other_addresses_are_not_private(host, path):
+    assert not resolve(host, path).private
+    assert (
+        host.endswith("localhost:8521") or host == "127.0.0.1:8521" or check_request(resolve(host, path), SECRET_POLICY)
+    )
 
 
-def test_without_a_secret_nothing_is_private():
+def test_nothing_is_private_without_a_secret():
     for host, path in ((".localhost:8521", b"/"), ("localhost:8521", b"//runs"), ("localhost:8521", b"/")):
-        assert not locate(Request("GET", path, b"", {"host": host}), DOOR).private
+        assert not strip_secret(Request("GET", path, b"", {"host": host}), POLICY).private
 
 
-def test_a_rebound_name_is_refused_also_below_the_secret_path():
-    refusal = judge(located("evil.example:8521", f"/{SECRET}/runs".encode()), PRIVATE)
+def test_rebound_name_is_refused_below_secret_path():
+    refusal = check_request(resolve("evil.example:8521", f"/{SECRET}/runs".encode()), SECRET_POLICY)
     assert refusal and refusal.status == 421
 
 
-def test_the_policy_names_the_host_of_the_request_only():
-    assert f"connect-src 'self' ws://{SECRET}.localhost:9000;" in policy(f"{SECRET}.localhost:9000")
-    assert "connect-src 'self';" in policy("") and "connect-src 'self';" in policy("[::1]:8521")
+def test_csp_names_only_the_host_of_the_request():
+    assert f"connect-src 'self' ws://{SECRET}.localhost:9000;" in content_security_policy(f"{SECRET}.localhost:9000")
+    assert "connect-src 'self';" in content_security_policy("") and "connect-src 'self';" in content_security_policy(
+        "[::1]:8521"
+    )
 
 
-def test_a_request_without_a_host():
+def test_request_without_host():
     assert status("GET", b"/", {}) == 421
 
 
 @pytest.mark.parametrize("name", ["host", "origin", "cookie", "authorization", "content-length"])
-def test_headers_that_come_twice(name):
+def test_duplicate_headers_are_refused(name):
     scope = {
         "type": "http",
         "method": "GET",
         "path": "/",
         "headers": [(b"host", b"127.0.0.1:8521"), *2 * [(name.encode(), b"127.0.0.1:8521")]],
     }
-    refusal = judge(Request.of(scope), DOOR)
+    refusal = check_request(Request.from_scope(scope), POLICY)
     assert refusal and refusal.status == 400
 
 
@@ -129,27 +133,29 @@ def test_headers_that_come_twice(name):
         b"/" + b"a" * 5000,
     ],
 )
-def test_paths_that_try_to_be_another(path):
-    assert status("GET", path, OWN) in (400, 414)
+def test_ambiguous_paths_are_refused(path):
+    assert status("GET", path, HEADERS) in (400, 414)
 
 
 @pytest.mark.parametrize(
     "path", [b"/", b"/runs/demo-swift.otter", b"/a%20b", b"/_nicegui/3.18.0/x.js", b"/%C3%A9", b"/.a", b"/a..b"]
 )
-def test_paths_of_ours(path):
-    assert status("GET", path, OWN) is None
+def test_accepted_paths(path):
+    assert status("GET", path, HEADERS) is None
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get", ""])
-def test_methods_that_nobody_needs(method):
-    assert status(method, b"/", US) == 403
+def test_unsupported_methods_are_refused(method):
+    assert status(method, b"/", SAME_ORIGIN) == 403
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "WEBSOCKET"])
-def test_what_changes_something_says_where_it_comes_from(method):
-    assert status(method, b"/", OWN) == 403
-    assert status(method, b"/", US) is None
-    assert status(method, b"/", {**OWN, "authorization": "Bearer x"}) is None, "a program; its token is looked at later"
+def test_unsafe_methods_need_origin_or_token(method):
+    assert status(method, b"/", HEADERS) == 403
+    assert status(method, b"/", SAME_ORIGIN) is None
+    assert status(method, b"/", {**HEADERS, "authorization": "Bearer x"}) is None, (
+        "a program; its token is checked later"
+    )
     for origin in (
         "null",
         "http://evil.example",
@@ -158,23 +164,23 @@ def test_what_changes_something_says_where_it_comes_from(method):
         "http://127.0.0.1",
         "file://",
     ):
-        assert status(method, b"/", {**OWN, "origin": origin}) == 403
-        assert status(method, b"/", {**OWN, "origin": origin, "authorization": "Bearer x"}) == 403
+        assert status(method, b"/", {**HEADERS, "origin": origin}) == 403
+        assert status(method, b"/", {**HEADERS, "origin": origin, "authorization": "Bearer x"}) == 403
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "odd"])
-def test_other_sites_may_lead_here_and_nothing_else(site):
-    follow = {**OWN, "sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+def test_other_sites_may_only_link_to_pages(site):
+    follow = {**HEADERS, "sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     assert status("GET", b"/", follow) is None
     for part in ("iframe", "image", "script", "empty", "embed"):
         assert status("GET", b"/", {**follow, "sec-fetch-dest": part}) == 403
     assert status("GET", b"/", {**follow, "sec-fetch-mode": "no-cors"}) == 403
-    assert status("POST", b"/", {**follow, **US}) == 403
+    assert status("POST", b"/", {**follow, **SAME_ORIGIN}) == 403
 
 
-def test_our_own_pages():
-    assert status("GET", b"/", {**OWN, "sec-fetch-site": "none"}) is None
-    assert status("POST", b"/", {**US, "sec-fetch-site": "same-origin"}) is None
+def test_same_origin_requests_are_accepted():
+    assert status("GET", b"/", {**HEADERS, "sec-fetch-site": "none"}) is None
+    assert status("POST", b"/", {**SAME_ORIGIN, "sec-fetch-site": "same-origin"}) is None
 
 
 @pytest.mark.parametrize(
@@ -193,15 +199,15 @@ def test_our_own_pages():
         ("runs", "/"),
     ],
 )
-def test_where_a_login_may_lead(text, target):
+def test_redirect_target_after_login(text, target):
     assert safe_next(text) == target
 
 
 @given(
     st.binary(max_size=60), st.dictionaries(st.sampled_from(["host", "origin", "sec-fetch-site"]), st.text(max_size=30))
 )
-def test_anything_gets_an_answer(path, headers):
+def test_any_request_is_checked(path, headers):
     request = Request("GET", path, b"", headers)
-    refusal = judge(request, DOOR)
-    assert refusal is not None or headers["host"].lower() in DOOR.hosts
+    refusal = check_request(request, POLICY)
+    assert refusal is not None or headers["host"].lower() in POLICY.hosts
     assert replace(request, headers={**headers, "content-length": "x"}).length > 1 << 60

@@ -1,4 +1,4 @@
-"""On which sockets the server listens."""
+"""Sockets on which the server listens."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ import socket
 import pytest
 
 from mlworkbench.errors import UsageError
-from mlworkbench.ui.server import PORT, door_of, listen
+from mlworkbench.ui.server import PORT, access_policy, listen
 
 
-def without_ipv6(monkeypatch, *, made=None, bound=None):
-    """Sockets of IPv6 fail as they do on a machine that refuses them: when they are made, or when they are bound."""
+def break_ipv6(monkeypatch, *, on_create=None, on_bind=None):
+    """Make IPv6 sockets fail as on a machine without IPv6: on creation, or on bind."""
 
     class Refused(socket.socket):
         def __init__(self, family=-1, *more, **named):
-            if family == socket.AF_INET6 and made:
-                raise OSError(made, os.strerror(made))
+            if family == socket.AF_INET6 and on_create:
+                raise OSError(on_create, os.strerror(on_create))
             super().__init__(family, *more, **named)
 
         def bind(self, address):
-            if self.family == socket.AF_INET6 and bound:
-                raise OSError(bound, os.strerror(bound))
+            if self.family == socket.AF_INET6 and on_bind:
+                raise OSError(on_bind, os.strerror(on_bind))
             super().bind(address)
 
     monkeypatch.setattr(socket, "socket", Refused)
 
 
-@pytest.mark.parametrize("how", [{"made": errno.EAFNOSUPPORT}, {"bound": errno.EADDRNOTAVAIL}])
-def test_a_machine_without_ipv6_does_without_it(monkeypatch, how):
-    without_ipv6(monkeypatch, **how)
-    found = listen(None, 0)
-    assert [one.getsockname()[0] for one in found.sockets] == ["127.0.0.1"]
-    for one in found.sockets:
-        one.close()
+@pytest.mark.parametrize("error_numbers", [{"on_create": errno.EAFNOSUPPORT}, {"on_bind": errno.EADDRNOTAVAIL}])
+def test_machine_without_ipv6(monkeypatch, error_numbers):
+    break_ipv6(monkeypatch, **error_numbers)
+    listening = listen(None, 0)
+    assert [sock.getsockname()[0] for sock in listening.sockets] == ["127.0.0.1"]
+    for sock in listening.sockets:
+        sock.close()
 
 
-@pytest.mark.parametrize("why", [errno.EACCES, errno.EPERM])
-def test_an_address_that_somebody_else_may_have_is_not_passed_over(monkeypatch, why):
-    """A browser that tries ::1 first would get to whoever listens there."""
-    without_ipv6(monkeypatch, bound=why)
+@pytest.mark.parametrize("error_number", [errno.EACCES, errno.EPERM])
+def test_unusable_loopback_address_is_an_error(monkeypatch, error_number):
+    """A browser that tries ::1 first would reach another program at that address."""
+    break_ipv6(monkeypatch, on_bind=error_number)
     with pytest.raises(UsageError, match="cannot listen on this machine"):
         listen(None, 0)
 
 
-def test_a_port_that_somebody_has_on_ipv6_only_is_not_used():
+def test_port_in_use_on_ipv6_is_refused():
     with socket.socket(socket.AF_INET6) as squatter:
         squatter.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         squatter.bind(("::1", 0))
@@ -55,48 +55,48 @@ def test_a_port_that_somebody_has_on_ipv6_only_is_not_used():
             listen(None, squatter.getsockname()[1])
 
 
-def places_of(found):
-    every = sorted(one.getsockname()[0] for one in found.sockets)
-    for one in found.sockets:
-        one.close()
-    return every
+def close_and_list_addresses(listening):
+    addresses = sorted(sock.getsockname()[0] for sock in listening.sockets)
+    for sock in listening.sockets:
+        sock.close()
+    return addresses
 
 
 @pytest.mark.parametrize("name", ["localhost", "LocalHost."])
 def test_localhost_is_both_loopback_addresses(monkeypatch, name):
-    """Whatever the machine's list of hosts says: browsers try both."""
-    monkeypatch.setattr("socket.getaddrinfo", only_numeric(socket.getaddrinfo))
-    found = listen(name, 0)
-    assert places_of(found) == ["127.0.0.1", "::1"]
-    assert f"127.0.0.1:{found.port}" in door_of(found, "").hosts
+    """The hosts file does not matter, because browsers try both addresses."""
+    monkeypatch.setattr("socket.getaddrinfo", resolve_names(socket.getaddrinfo))
+    listening = listen(name, 0)
+    assert close_and_list_addresses(listening) == ["127.0.0.1", "::1"]
+    assert f"127.0.0.1:{listening.port}" in access_policy(listening, "").hosts
 
 
-def only_numeric(resolve, **names):
-    """Names that are not in the list are those of IPv4's loopback."""
+def resolve_names(resolve, **names):
+    """Resolve unknown names to the IPv4 loopback address."""
 
-    def asked(host, port, *more, **named):
-        every = names.get(host.replace(".", "_"), [host if host[0] in "0123456789:" else "127.0.0.1"])
-        return [found for one in every for found in resolve(one, port, *more, **named)]
+    def getaddrinfo(host, port, *args, **kwargs):
+        addresses = names.get(host.replace(".", "_"), [host if host[0] in "0123456789:" else "127.0.0.1"])
+        return [info for address in addresses for info in resolve(address, port, *args, **kwargs)]
 
-    return asked
+    return getaddrinfo
 
 
-def test_every_address_of_a_name_is_used(monkeypatch):
-    several = only_numeric(socket.getaddrinfo, box=["127.0.0.2", "::1", "127.0.0.2"], far=["127.0.0.2", "192.0.2.7"])
+def test_all_addresses_of_a_name_are_used(monkeypatch):
+    several = resolve_names(socket.getaddrinfo, box=["127.0.0.2", "::1", "127.0.0.2"], far=["127.0.0.2", "192.0.2.7"])
     monkeypatch.setattr("socket.getaddrinfo", several)
-    assert places_of(listen("box", 0)) == ["127.0.0.2", "::1"]
+    assert close_and_list_addresses(listen("box", 0)) == ["127.0.0.2", "::1"]
     with pytest.raises(UsageError, match="cannot listen on far"):
         listen("far", 0)
 
 
-def test_all_addresses_are_those_of_ipv4_too():
-    """The link names one of these."""
-    assert places_of(listen("::", 0)) == ["0.0.0.0", "::"]
+def test_all_interfaces_include_ipv4():
+    """The link may contain an IPv4 or an IPv6 address."""
+    assert close_and_list_addresses(listen("::", 0)) == ["0.0.0.0", "::"]
 
 
-def test_a_port_that_nobody_can_guess():
-    """Where the secret is in the path, the origin of the pages has only the port to be told apart by."""
-    found = [listen(None, None, random_port=True) for _ in range(3)]
-    assert len({one.port for one in found}) == 3
-    assert all(one.port not in range(1, PORT + 100) for one in found)
-    assert all(places_of(one) == ["127.0.0.1", "::1"] for one in found)
+def test_random_port():
+    """If the secret is in the path, only the port makes the origin of the pages unique."""
+    servers = [listen(None, None, random_port=True) for _ in range(3)]
+    assert len({server.port for server in servers}) == 3
+    assert all(server.port not in range(1, PORT + 100) for server in servers)
+    assert all(close_and_list_addresses(server) == ["127.0.0.1", "::1"] for server in servers)

@@ -1,1 +1,1 @@
-"""Runs as one HTML file that needs nothing else."""
+"""Export runs as a self-contained HTML file."""

@@ -1,4 +1,4 @@
-"""One HTML page about runs, for colleagues: a single file that fetches nothing, runs nothing and shows all."""
+"""A report about runs as a single HTML page that loads no resources and runs no scripts."""
 
 from __future__ import annotations
 
@@ -7,55 +7,54 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...history.parameters import of_run
-from ...history.series.series import Series
+from ...history.parameters import run_parameters
+from ...history.series.series_store import Series
 from ...version import __version__
-from ..material import Item, points_of
-from .charts import COLOURS, DASHES, Curve, draw, mark
-from .details import Details, badge
-from .markup import cell, counted, is_number, lasting, shown
-from .style import POLICY, STYLE
+from ..run_data import Item, points_of
+from .charts import COLORS, DASHES, Curve, css_classes, draw_chart
+from .markup import cell, escape_text, format_duration, is_number, pluralize
+from .run_details import RunSections, badge
+from .stylesheet import POLICY, STYLE
 
-MOST_RUNS = 500  # in the table
-_DETAILED = 60  # runs with a part of their own
-_CHARTS = 60
-_CURVES = COLOURS * DASHES  # as many can be told apart
-_COLUMNS = 12  # parameters and metrics in the table; half of them at least for metrics, if there are so many
-_WIDTH = 400  # columns of a chart
+MAX_RUNS = 500  # maximum number of rows in the table
+_MAX_SECTIONS = 60  # maximum number of runs with a section
+_MAX_CHARTS = 60
+_MAX_CURVES = COLORS * DASHES  # number of distinguishable curves
+_MAX_COLUMNS = 12  # maximum number of parameters and metrics in the table, at least half of them metrics
+_WIDTH = 400  # maximum number of points of a curve
 
 Write = Callable[[str], None]
 Params = Sequence[dict[str, Any]]
 
 
 def write_page(items: Sequence[Item], write: Write) -> None:
-    """The whole page, part by part."""
+    """Write the whole page section by section."""
     title = _title(items)
     write(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
-        f"<title>{shown(title)}</title><style>{STYLE}</style></head><body><main>"
-        f"<header><h1>{shown(title)}</h1><p class=soft>{_subtitle(items)}</p></header>"
+        f"<title>{escape_text(title)}</title><style>{STYLE}</style></head><body><main>"
+        f"<header><h1>{escape_text(title)}</h1><p class=soft>{_subtitle(items)}</p></header>"
     )
     if len(items) > 1:
-        _overview(items[:MOST_RUNS], write)
-        if len(items) > MOST_RUNS:
-            write(f"<p class=soft>and {counted(len(items) - MOST_RUNS, 'more run')}</p>")
-        _curves(items[:_CURVES], write)
-        if len(items) > _CURVES:
-            write(f"<p class=soft>Charts show the first {_CURVES} of {len(items)} runs.</p>")
+        _write_comparison(items[:MAX_RUNS], write)
+        if len(items) > MAX_RUNS:
+            write(f"<p class=soft>and {pluralize(len(items) - MAX_RUNS, 'more run')}</p>")
+        _write_charts(items[:_MAX_CURVES], write)
+        if len(items) > _MAX_CURVES:
+            write(f"<p class=soft>Charts show the first {_MAX_CURVES} of {len(items)} runs.</p>")
         write("<h2>Runs</h2>")
-    details = Details({item.run.id: f"r{at}" for at, item in enumerate(items[:_DETAILED])})
-    for at, item in enumerate(items[:_DETAILED]):
-        details.write(item, at, write, opened=len(items) <= 3, alone=len(items) == 1)
-    if len(items) > _DETAILED:
-        write(f"<p class=soft>Details of the first {_DETAILED} of {len(items)} runs.</p>")
+    details = RunSections({item.run.id: f"r{index}" for index, item in enumerate(items[:_MAX_SECTIONS])})
+    for index, item in enumerate(items[:_MAX_SECTIONS]):
+        details.write(item, index, write, is_open=len(items) <= 3, is_only=len(items) == 1)
+    if len(items) > _MAX_SECTIONS:
+        write(f"<p class=soft>Details of the first {_MAX_SECTIONS} of {len(items)} runs.</p>")
     if len(items) == 1:
-        _curves(items, write)
-    write(
-        f"<footer>Created with ML Workbench {shown(__version__)} (mlw history export).</footer></main></body></html>\n"
-    )
+        _write_charts(items, write)
+    version = escape_text(__version__)
+    write(f"<footer>Created with ML Workbench {version} (mlw history export).</footer></main></body></html>\n")
 
 
 def _title(items: Sequence[Item]) -> str:
@@ -66,72 +65,76 @@ def _title(items: Sequence[Item]) -> str:
 
 
 def _subtitle(items: Sequence[Item]) -> str:
-    made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     if len(items) == 1:
-        return f"{shown(items[0].run.spec.project_name)} · {badge(items[0])} · as of {made}"
+        return f"{escape_text(items[0].run.spec.project_name)} · {badge(items[0])} · as of {created}"
     counts = Counter(item.run.status.value for item in items)
-    return ", ".join(f"{count} {shown(name.lower())}" for name, count in counts.items()) + f" · as of {made}"
+    return ", ".join(f"{count} {escape_text(name.lower())}" for name, count in counts.items()) + f" · as of {created}"
 
 
 # -- all runs in one table -----------------------------------------------------------------------------
 
 
-def _overview(items: Sequence[Item], write: Write) -> None:
-    """Parameters that differ, and the numbers that most of the runs have."""
-    params: Params = [of_run(item.run) for item in items]
-    every, same = _differing(params)
-    numbers = _common(items)
-    metrics = numbers[: max(_COLUMNS // 2, _COLUMNS - len(every))]
-    differing = every[: _COLUMNS - len(metrics)]
-    write(f"<h2>Comparison</h2><div class='card wide'><table><thead>{_heads(differing, metrics)}</thead><tbody>")
-    for at, (item, told) in enumerate(zip(items, params, strict=True)):
-        given = "".join(f"<td>{cell(_given(told, name))}</td>" for name in differing)
-        measured = "".join(f"<td class=n>{cell(item.run.metrics.get(name))}</td>" for name in metrics)
-        write(f"<tr>{_who(item, at)}{given}{measured}</tr>")
+def _write_comparison(items: Sequence[Item], write: Write) -> None:
+    """Write a table of the parameters that differ between runs and the most common numeric metrics."""
+    params: Params = [run_parameters(item.run) for item in items]
+    every, same = _split_parameters(params)
+    numbers = _common_metrics(items)
+    metrics = numbers[: max(_MAX_COLUMNS // 2, _MAX_COLUMNS - len(every))]
+    differing = every[: _MAX_COLUMNS - len(metrics)]
+    write(f"<h2>Comparison</h2><div class='card wide'><table><thead>{_header_rows(differing, metrics)}</thead><tbody>")
+    for index, (item, values) in enumerate(zip(items, params, strict=True)):
+        param_cells = "".join(f"<td>{cell(_parameter_value(values, name))}</td>" for name in differing)
+        metric_cells = "".join(f"<td class=n>{cell(item.run.metrics.get(name))}</td>" for name in metrics)
+        write(f"<tr>{_run_cells(item, index)}{param_cells}{metric_cells}</tr>")
     write("</tbody></table></div>")
     hidden = len(every) - len(differing) + len(numbers) - len(metrics)
     if hidden:
         write(f"<p class=soft>and {hidden} more parameters or metrics; see each run below</p>")
     if same:
-        listed = ", ".join(f"{shown(name, 60)} = {cell(_given(params[0], name))}" for name in same[:30])
+        listed = ", ".join(f"{escape_text(name, 60)} = {cell(_parameter_value(params[0], name))}" for name in same[:30])
         write(f"<p class=soft>Same in all runs: {listed}</p>")
 
 
-def _heads(params: Sequence[str], metrics: Sequence[str]) -> str:
-    """Two lines: a name may be both a parameter and a metric."""
+def _header_rows(params: Sequence[str], metrics: Sequence[str]) -> str:
+    """Return two header rows, because a name may be both a parameter and a metric."""
     groups = "".join(
         f"<th class=group colspan={len(names)}>{title}</th>"
         for title, names in (("Parameters", params), ("Metrics", metrics))
         if names
     )
-    own = "<th>Run</th><th>Status</th><th class=n>Started</th><th class=n>Duration</th>"
-    given = "".join(f"<th>{shown(name, 60)}</th>" for name in params)
-    measured = "".join(f"<th class=n>{shown(name, 60)}</th>" for name in metrics)
-    return f"<tr><th class=group colspan=4></th>{groups}</tr><tr>{own}{given}{measured}</tr>"
+    run_heads = "<th>Run</th><th>Status</th><th class=n>Started</th><th class=n>Duration</th>"
+    param_heads = "".join(f"<th>{escape_text(name, 60)}</th>" for name in params)
+    metric_heads = "".join(f"<th class=n>{escape_text(name, 60)}</th>" for name in metrics)
+    return f"<tr><th class=group colspan=4></th>{groups}</tr><tr>{run_heads}{param_heads}{metric_heads}</tr>"
 
 
-def _who(item: Item, at: int) -> str:
-    name = f"<a href='#r{at}'>{shown(item.title, 80)}</a>" if at < _DETAILED else shown(item.title, 80)
-    own = f"<br><span class='id soft'>{shown(item.run.id)}</span>" if item.title != item.run.id else ""
-    when = f"<td class=n>{shown(str(item.words.get('start_time_utc') or ''))}</td>"
-    when += f"<td class=n>{lasting(item.run.duration)}</td>"
-    return f"<td class=name>{name}{own}</td><td>{badge(item)}</td>{when}"
+def _run_cells(item: Item, index: int) -> str:
+    name = (
+        f"<a href='#r{index}'>{escape_text(item.title, 80)}</a>"
+        if index < _MAX_SECTIONS
+        else escape_text(item.title, 80)
+    )
+    run_id = f"<br><span class='id soft'>{escape_text(item.run.id)}</span>" if item.title != item.run.id else ""
+    times = f"<td class=n>{escape_text(str(item.display.get('start_time_utc') or ''))}</td>"
+    times += f"<td class=n>{format_duration(item.run.duration)}</td>"
+    return f"<td class=name>{name}{run_id}</td><td>{badge(item)}</td>{times}"
 
 
-def _given(told: dict[str, Any], name: str) -> Any:
-    """An option without a value is true where it was given."""
-    return True if name in told and told[name] is None else told.get(name)
+def _parameter_value(params: dict[str, Any], name: str) -> Any:
+    """Return the value of a parameter. An option without a value is True if it was given."""
+    return True if name in params and params[name] is None else params.get(name)
 
 
-def _differing(params: Params) -> tuple[list[str], list[str]]:
-    names = dict.fromkeys(name for one in params for name in one)
-    same = [name for name in names if all(name in one and one[name] == params[0].get(name) for one in params)]
-    shared = Counter(name for one in params for name in one)  # those that most runs have come first
+def _split_parameters(params: Params) -> tuple[list[str], list[str]]:
+    names = dict.fromkeys(name for values in params for name in values)
+    same = [name for name in names if all(name in values and values[name] == params[0].get(name) for values in params)]
+    shared = Counter(name for values in params for name in values)  # to sort the most common ones first
     return sorted((name for name in names if name not in same), key=lambda name: -shared[name]), same
 
 
-def _common(items: Sequence[Item]) -> list[str]:
-    """Names of numbers, the most frequent first."""
+def _common_metrics(items: Sequence[Item]) -> list[str]:
+    """Return the names of numeric metrics, the most common ones first."""
     return [
         name
         for name, _ in Counter(
@@ -143,41 +146,42 @@ def _common(items: Sequence[Item]) -> list[str]:
 # -- curves --------------------------------------------------------------------------------------------
 
 
-def _curves(items: Sequence[Item], write: Write) -> None:
-    """A chart for each name that has more than one point in some run."""
+def _write_charts(items: Sequence[Item], write: Write) -> None:
+    """Write a chart for each metric that has more than one point in any run."""
     every = [points_of(item) for item in items]
     try:
-        known = [_drawable(item, series) for item, series in zip(items, every, strict=True)]
-        # Those that most runs have come first.
-        names = [name for name, _ in Counter(name for one in known for name in one).most_common()]
+        metrics = [_curve_names(item, series) for item, series in zip(items, every, strict=True)]
+        # Show the most common metrics first.
+        names = [name for name, _ in Counter(name for run_metrics in metrics for name in run_metrics).most_common()]
         if not names:
             return
         write("<h2>Charts</h2>")
         if len(items) > 1:
-            keys = [_key(item, at) for at, item in enumerate(items) if known[at]]
+            keys = [_legend_entry(item, index) for index, item in enumerate(items) if metrics[index]]
             write(f"<ul class=legend>{''.join(keys)}</ul>")
         write("<div class=charts>")
-        for name in names[:_CHARTS]:
+        for name in names[:_MAX_CHARTS]:
             curves = [
-                Curve(item.title[:80], at, series.drawn(name, _WIDTH, child=item.child))
-                for at, (item, series) in enumerate(zip(items, every, strict=True))
+                Curve(item.title[:80], index, series.downsample(name, _WIDTH, child=item.child))
+                for index, (item, series) in enumerate(zip(items, every, strict=True))
             ]
-            picture = draw(name[:200], curves)
-            if picture:
-                write(f"<div class=card><h3>{shown(name, 120)}</h3>{picture}</div>")
+            chart = draw_chart(name[:200], curves)
+            if chart:
+                write(f"<div class=card><h3>{escape_text(name, 120)}</h3>{chart}</div>")
         write("</div>")
-        if len(names) > _CHARTS:
-            write(f"<p class=soft>and {len(names) - _CHARTS} more metrics</p>")
+        if len(names) > _MAX_CHARTS:
+            write(f"<p class=soft>and {len(names) - _MAX_CHARTS} more metrics</p>")
     finally:
         for series in every:
             series.close()
 
 
-def _drawable(item: Item, series: Series) -> list[str]:
-    """Names of what makes a curve."""
-    return [known.name for known in series.names(item.child) if known.kind == "number" and known.count > 1]
+def _curve_names(item: Item, series: Series) -> list[str]:
+    """Return the names of the metrics that can be drawn as curves."""
+    return [metric.name for metric in series.names(item.child) if metric.kind == "number" and metric.count > 1]
 
 
-def _key(item: Item, at: int) -> str:
+def _legend_entry(item: Item, index: int) -> str:
     line = "<line class=curve x1=0 x2=26 y1=6 y2=6 />"
-    return f"<li><svg class='{mark(at)}' width=26 height=12 aria-hidden=true>{line}</svg>{shown(item.title, 80)}</li>"
+    title = escape_text(item.title, 80)
+    return f"<li><svg class='{css_classes(index)}' width=26 height=12 aria-hidden=true>{line}</svg>{title}</li>"

@@ -1,4 +1,4 @@
-"""Pictures among a run's outputs, as part of the page itself. What they are is told by their bytes, not by a name."""
+"""Output images embedded in the page. Their type is detected from their content, not their name."""
 
 from __future__ import annotations
 
@@ -6,53 +6,56 @@ import base64
 import re
 from dataclasses import dataclass
 
-from ..material import Item, files_of, open_output
+from ..run_data import Item, files_of, open_output
 
-LARGEST = 2_000_000  # bytes of one
-ALL = 24_000_000  # of a whole page
-OF_A_RUN = 12
-_NAMED = re.compile(r"\.(png|jpe?g|gif|webp|svg)\Z", re.IGNORECASE)
+MAX_IMAGE = 2_000_000  # maximum size of an image in bytes
+MAX_TOTAL = 24_000_000  # maximum total size of all images
+MAX_PER_RUN = 12
+_IMAGE_NAME = re.compile(r"\.(png|jpe?g|gif|webp|svg)\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Picture:
-    """Ready for an ``<img>``."""
+class EmbeddedImage:
+    """An image as a data URL for an ``<img>`` element."""
 
     name: str
-    address: str
+    url: str
 
 
-class Pictures:
-    """Takes pictures of run after run until the page is full."""
+class ImageEmbedder:
+    """An embedder of images from several runs, up to the size limit of the page."""
 
     def __init__(self) -> None:
-        self._room = ALL
+        self._space_left = MAX_TOTAL
 
-    def of(self, item: Item) -> tuple[list[Picture], int]:
-        """Those of one run, and how many more there are."""
-        found: list[Picture] = []
-        left = 0
+    def embed(self, item: Item) -> tuple[list[EmbeddedImage], int]:
+        """Return the images of a run, and the number of images that are not shown."""
+        images: list[EmbeddedImage] = []
+        omitted = 0
         for name, output in files_of(item):
-            if not _NAMED.search(name):
+            if not _IMAGE_NAME.search(name):
                 continue
-            if len(found) >= OF_A_RUN or output.size > min(LARGEST, self._room):
-                left += 1
+            if len(images) >= MAX_PER_RUN or output.size > min(MAX_IMAGE, self._space_left):
+                omitted += 1
                 continue
             try:
                 with open_output(item, output) as file:
-                    data = file.read(LARGEST + 1)
+                    data = file.read(MAX_IMAGE + 1)
             except OSError:
-                left += 1  # it is still on the target
+                omitted += 1  # the file has not been fetched from the target
                 continue
-            kind = kind_of(data)
-            if kind is not None and len(data) <= min(LARGEST, self._room):
-                self._room -= len(data)
-                found.append(Picture(name, f"data:{kind};base64,{base64.b64encode(data).decode()}"))
-        return found, left
+            kind = detect_image_type(data)
+            if kind is not None and len(data) <= min(MAX_IMAGE, self._space_left):
+                self._space_left -= len(data)
+                images.append(EmbeddedImage(name, f"data:{kind};base64,{base64.b64encode(data).decode()}"))
+        return images, omitted
 
 
-def kind_of(data: bytes) -> str | None:
-    """None for what is no picture. An SVG in an ``<img>`` runs no script and fetches nothing."""
+def detect_image_type(data: bytes) -> str | None:
+    """Return the MIME type, or None if it is not an image.
+
+    An SVG in an ``<img>`` element runs no scripts and loads no resources.
+    """
     for head, kind in ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif")):
         if data.startswith(head):
             return f"image/{kind}"

@@ -1,4 +1,4 @@
-"""Texts from anywhere → HTML that says them and does nothing else."""
+"""Convert untrusted strings to safe HTML."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import json
 import re
 from typing import Any
 
-from ..material import plain_value
+from ..run_data import plain_value
 
-# Controls, marks that turn the direction of writing, halves of characters: shown as what they are.
+# Control characters, text direction marks, and surrogates are shown as escapes.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-LONGEST = 2000
+MAX_LENGTH = 2000
 
 
-def shown(text: str, limit: int = LONGEST) -> str:
-    """For the inside of an element, and for an attribute in double quotes."""
+def escape_text(text: str, limit: int = MAX_LENGTH) -> str:
+    """Escape a string for use as element content or in a double-quoted attribute."""
     if len(text) > limit:
         text = text[:limit] + "…"
-    return html.escape(_HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text), quote=True)
+    return html.escape(_HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text), quote=True)
 
 
 def cell(value: Any) -> str:
-    """A value as people read it, escaped."""
+    """Format and escape a value."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
-        return f"{value:.6g}" if isinstance(value, float) else shown(str(value)[:40])
+        return f"{value:.6g}" if isinstance(value, float) else escape_text(str(value)[:40])
     if isinstance(value, dict) and value.get("long") in ("list", "text"):
-        return shown(f"{value['long']} of {value.get('size')}")
-    return shown(value if isinstance(value, str) else json.dumps(plain_value(value), ensure_ascii=False))
+        return escape_text(f"{value['long']} of {value.get('size')}")
+    return escape_text(value if isinstance(value, str) else json.dumps(plain_value(value), ensure_ascii=False))
 
 
-def lasting(seconds: float | None) -> str:
-    """``1.3 s``, ``4 min 10 s``, ``3 h 5 min``."""
+def format_duration(seconds: float | None) -> str:
+    """Format a duration: ``1.3 s``, ``4 min 10 s``, ``3 h 5 min``."""
     if seconds is None:
         return ""
     if seconds < 60:
@@ -48,8 +48,8 @@ def lasting(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def counted(count: int, thing: str) -> str:
-    """``1 run``, ``2 runs``."""
+def pluralize(count: int, thing: str) -> str:
+    """Return a count with its noun: ``1 run``, ``2 runs``."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 

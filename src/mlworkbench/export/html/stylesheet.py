@@ -1,17 +1,17 @@
-"""How the page looks, light and dark. Part of the page: its policy allows this style and no other."""
+"""The embedded style sheet for light and dark mode. The page's security policy allows no other."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 
-# Colours that people with colour-blindness tell apart, for light and for dark ground.
+# Colors for light and dark backgrounds that color-blind readers can distinguish.
 LIGHT = ("#0b62c4", "#e08a00", "#00936b", "#c81e1e", "#e255a1", "#35b3e8", "#7a2fc0", "#4d4d4d")
 DARK = ("#4a90ff", "#ffb000", "#14c98f", "#ff5a4a", "#ff9ad5", "#8be3ff", "#b06cff", "#8f8f8f")
 
 
-def _curves(colours: tuple[str, ...]) -> str:
-    return "".join(f".c{at}{{--c:{colour}}}" for at, colour in enumerate(colours))
+def _curve_colors(colors: tuple[str, ...]) -> str:
+    return "".join(f".c{at}{{--c:{color}}}" for at, color in enumerate(colors))
 
 
 _GROUND = """
@@ -74,8 +74,10 @@ header{margin-bottom:18px}
 footer{margin-top:40px;color:var(--soft);font-size:13px}
 @media print{body{background:#fff}.card{break-inside:avoid}}
 """
-STYLE = f"{_GROUND}{_curves(DARK)}}}{_REST}".replace("@media (prefers", f"{_curves(LIGHT)}@media (prefers", 1)
+STYLE = f"{_GROUND}{_curve_colors(DARK)}}}{_REST}".replace(
+    "@media (prefers", f"{_curve_colors(LIGHT)}@media (prefers", 1
+)
 
 _DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-# Nothing is fetched and nothing runs, whatever a name in the page looks like.
+# The page loads nothing and runs no scripts, even if a name contains markup.
 POLICY = f"default-src 'none'; style-src 'sha256-{_DIGEST}'; img-src data:; base-uri 'none'; form-action 'none'"

@@ -1,1 +1,1 @@
-"""Runs into a MLflow server, with everything that they have."""
+"""Export runs with all their data to an MLflow server."""

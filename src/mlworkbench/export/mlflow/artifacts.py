@@ -1,4 +1,4 @@
-"""A run's outputs, its log and all else that is known of it → the artifacts of a run on an MLflow server."""
+"""Upload the outputs, log, and records of a run as artifacts of an MLflow run."""
 
 from __future__ import annotations
 
@@ -14,119 +14,126 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import HostError
-from ...history.series.series import Series
+from ...history.series.series_store import Series
 from ...model import JsonDict
-from ...remote.shared.tree import READ
-from ..material import Item, files_of, open_output, plain_value, points_of
-from .names import Names
-from .rest import Server
+from ...remote.shared.folder_tree import READ
+from ..run_data import Item, files_of, open_output, plain_value, points_of
+from .name_mapping import NameMapper
+from .rest_client import Server
 
-_FOLDER = "mlw"  # among the artifacts, for what is not an output
-_VALUES = 1000  # of texts and lists, of each name
+_MLW_FOLDER = "mlw"  # folder for artifacts that are not outputs
+_MAX_VALUES = 1000  # maximum strings or lists per name
 
 Report = Callable[[str, int, int], None]
-Tell = Callable[[str], None]
+Warn = Callable[[str], None]
 Log = Callable[[Item], "BinaryIO | None"]
 
 
 class Withheld(Exception):
-    """A file that must not be sent; its text says why."""
+    """A file that must not be uploaded; the message is the reason."""
 
 
-class Files:
-    """``log`` opens a run's log with its secrets hidden; None if there is none, Withheld if they cannot be hidden."""
+class ArtifactUploader:
+    """An uploader for the files of runs.
 
-    def __init__(self, log: Log, report: Report, tell: Tell) -> None:
+    ``log`` opens a run's log with secrets masked. It returns None if there is no log, and raises
+    Withheld if the secrets cannot be masked.
+    """
+
+    def __init__(self, log: Log, report: Report, warn: Warn) -> None:
         self._log = log
         self._report = report
-        self._tell = tell
-        self._told = False
+        self._warn = warn
+        self._warned = False
 
     def state(self, item: Item) -> str:
-        """Differs where there is something new to send."""
+        """Return a digest that changes when there is something new to upload."""
         record = {name: value for name, value in item.record.items() if name != "age"}
-        files = [(name, one.size, one.sha256) for name, one in files_of(item)]
+        files = [(name, output.size, output.sha256) for name, output in files_of(item)]
         return hashlib.sha256(json.dumps([files, record], default=str, sort_keys=True).encode()).hexdigest()[:32]
 
     def send(self, server: Server, run_id: str, root: str, item: Item, renamed: JsonDict) -> bool:
-        """Whether all of them are there now."""
-        send = self._way(server, run_id, root)
+        """Upload the files and return whether all of them are now on the server."""
+        send = self._choose_upload(server, run_id, root)
         if send is None:
             return False
-        names = Names(of_files=True)
-        whole = self._send_log(item, lambda name, file: send(names(name), file))
-        for name, file in self._ours(item):
+        names = NameMapper(for_files=True)
+        is_complete = self._send_log(item, lambda name, file: send(names(name), file))
+        for name, file in self._record_files(item):
             with file:
-                send(names(f"{_FOLDER}/{name}"), file)
+                send(names(f"{_MLW_FOLDER}/{name}"), file)
         listed = list(files_of(item))
-        total, done = sum(one.size for _, one in listed), 0
-        # Without their list nobody here knows more than how many there are.
+        total, done = sum(output.size for _, output in listed), 0
+        # Without the manifest, only the number of outputs is known.
         missing = (item.run.outputs or 0) if not listed and not os.path.exists(item.folder.manifest) else 0
-        for name, one in listed:
+        for name, output in listed:
             try:
-                with open_output(item, one) as file:
+                with open_output(item, output) as file:
                     send(names(name), file)
             except OSError:
                 missing += 1
-            done += one.size
+            done += output.size
             self._report(f"outputs of {item.run.id}", done, total)
         if missing:
-            self._tell(
+            self._warn(
                 f"run {item.run.id}: {missing} outputs were not fetched; "
                 f"run 'mlw history download {item.run.id}' and export again"
             )
         record = {**item.record, "renamed": {**renamed, "files": names.changed()}}
-        send(f"{_FOLDER}/record.json", _json(record))
-        return whole and not missing
+        send(f"{_MLW_FOLDER}/record.json", _json(record))
+        return is_complete and not missing
 
     def _send_log(self, item: Item, send: Callable[[str, BinaryIO], None]) -> bool:
         try:
             log = self._log(item)
-        except Withheld as why:
-            self._tell(f"the log of run {item.run.id} was not sent: {why}")
+        except Withheld as reason:
+            self._warn(f"the log of run {item.run.id} was not sent: {reason}")
             return False
         if log is not None:
             with log:
-                send(f"{_FOLDER}/log.txt", log)
+                send(f"{_MLW_FOLDER}/log.txt", log)
         return True
 
-    def _way(self, server: Server, run_id: str, root: str) -> Callable[[str, BinaryIO], None] | None:
-        """Through the server, as a rule; else with MLflow's own client, where it is installed beside us."""
-        if server.takes(root):
+    def _choose_upload(self, server: Server, run_id: str, root: str) -> Callable[[str, BinaryIO], None] | None:
+        """Return a function that uploads a file.
+
+        Uploads use the server's own API if possible, and otherwise MLflow's client if it is installed.
+        """
+        if server.accepts_uploads(root):
             return lambda name, file: server.put(root, name, file, _size(file))
         try:
-            from mlflow import MlflowClient, MlflowException  # noqa: PLC0415 - heavy, and seldom there
+            from mlflow import MlflowClient, MlflowException  # noqa: PLC0415 - slow to import, and rarely installed
         except ImportError:
-            if not self._told:
-                self._tell(
+            if not self._warned:
+                self._warn(
                     f"outputs and logs were not sent: this server stores them in {root} and does not accept uploads; "
                     "install mlworkbench[mlflow], or start the server with --serve-artifacts"
                 )
-            self._told = True
+            self._warned = True
             return None
         client = MlflowClient(server.uri)
 
         def send(name: str, file: BinaryIO) -> None:
             try:
-                _by_client(client, run_id, name, file)
+                _upload_with_client(client, run_id, name, file)
             except (MlflowException, OSError) as error:
                 raise HostError(f"the MLflow client cannot write {name} to {root}: {error}") from None
 
         return send
 
-    def _ours(self, item: Item) -> Iterator[tuple[str, BinaryIO]]:
+    def _record_files(self, item: Item) -> Iterator[tuple[str, BinaryIO]]:
         if item.run.spec.inside:
             return
         for name, path in (("git.diff", item.folder.git_diff), ("gpu.jsonl", item.folder.gpu)):
             with suppress(OSError):
                 yield name, open_plain(path)
-        values = _values(item)
+        values = _non_numeric_values(item)
         if values:
             yield "values.json", _json(values)
 
 
 def open_plain(path: str) -> BinaryIO:
-    """A file of a run's folder; OSError if it is none."""
+    """Open a regular file in a run folder; raise OSError if it is not a regular file."""
     handle = os.open(path, READ | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -134,21 +141,21 @@ def open_plain(path: str) -> BinaryIO:
     return open(handle, "rb")
 
 
-def _values(item: Item) -> JsonDict:
-    """Texts, lists and tables that were logged: MLflow's metrics are numbers."""
+def _non_numeric_values(item: Item) -> JsonDict:
+    """Return logged strings, lists, and tables, because MLflow metrics can only be numbers."""
     with points_of(item) as series:
         return {
-            known.name: _of_name(series, known.name, known.kind, item.child)
-            for known in series.names(item.child)
-            if known.kind != "number"
+            metric.name: _logged_values(series, metric.name, metric.kind, item.child)
+            for metric in series.names(item.child)
+            if metric.kind != "number"
         }
 
 
-def _of_name(series: Series, name: str, kind: str, child: str | None) -> list[Any]:
+def _logged_values(series: Series, name: str, kind: str, child: str | None) -> list[Any]:
     if kind == "row":
-        return series.rows(name, child)[-_VALUES:]
-    found = series.values(name, child, _VALUES)
-    return [{"step": one.step, "time": one.time, "value": one.value} for one in found]
+        return series.rows(name, child)[-_MAX_VALUES:]
+    values = series.values(name, child, _MAX_VALUES)
+    return [{"step": entry.step, "time": entry.time, "value": entry.value} for entry in values]
 
 
 def _json(value: Any) -> BinaryIO:
@@ -161,11 +168,11 @@ def _size(file: BinaryIO) -> int:
     return size
 
 
-def _by_client(client: Any, run_id: str, name: str, file: BinaryIO) -> None:
-    """It wants a file with the right name."""
+def _upload_with_client(client: Any, run_id: str, name: str, file: BinaryIO) -> None:
+    """Upload with MLflow's client, which requires a file with the final name."""
     folder, _, last = name.rpartition("/")
-    with tempfile.TemporaryDirectory(prefix="mlw-export-") as place:
-        copy = Path(place) / last
+    with tempfile.TemporaryDirectory(prefix="mlw-export-") as temporary:
+        copy = Path(temporary) / last
         with open(copy, "wb") as target:
             while data := file.read(1 << 20):
                 target.write(data)

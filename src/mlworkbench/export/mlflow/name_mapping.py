@@ -1,70 +1,70 @@
-"""Names and values as MLflow takes them: its characters, its lengths, and no two of ours under one of its names."""
+"""Map names and values to unique ones that satisfy MLflow's character and length limits."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 
-LONGEST_NAME = 250
-LONGEST_PARAM = 6000
-LONGEST_TAG = 5000  # newer servers take 8000
-_FOREIGN = re.compile(r"[^/\w.\- :]")
-_FOREIGN_IN_PATH = re.compile("[#%\\\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # the server decodes twice, or refuses
+MAX_NAME_LENGTH = 250
+MAX_PARAM_LENGTH = 6000
+MAX_TAG_LENGTH = 5000  # newer servers accept 8000
+_INVALID = re.compile(r"[^/\w.\- :]")
+_INVALID_IN_PATH = re.compile("[#%\\\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # decoded twice or rejected by the server
 
 
-class Names:
-    """Remembers which name each of ours became: the same one whenever it is asked for."""
+class NameMapper:
+    """A mapper from names to unique MLflow names. The same name always gets the same result."""
 
-    def __init__(self, *, of_files: bool = False) -> None:
-        self._of_files = of_files
-        self._known: dict[str, str] = {}
+    def __init__(self, *, for_files: bool = False) -> None:
+        self._for_files = for_files
+        self._mapped: dict[str, str] = {}
         self._taken: set[str] = set()
 
     def __call__(self, name: str) -> str:
-        known = self._known.get(name)
-        if known is not None:
-            return known
-        plain = _file(name) if self._of_files else valid(name)
-        found, nr = plain, 1
-        while found in self._taken:
-            nr += 1
-            found = _numbered(plain, nr, self._of_files)
-        self._known[name] = found
-        self._taken.add(found)
-        return found
+        mapped = self._mapped.get(name)
+        if mapped is not None:
+            return mapped
+        base = _valid_path(name) if self._for_files else valid_name(name)
+        candidate, number = base, 1
+        while candidate in self._taken:
+            number += 1
+            candidate = _add_number(base, number, self._for_files)
+        self._mapped[name] = candidate
+        self._taken.add(candidate)
+        return candidate
 
     def changed(self) -> dict[str, str]:
-        """Ours → MLflow's, where they differ."""
-        return {name: found for name, found in self._known.items() if name != found}
+        """Return the names that were changed, as original name → MLflow name."""
+        return {name: mapped for name, mapped in self._mapped.items() if name != mapped}
 
 
-def valid(name: str) -> str:
-    """A name of a parameter, a metric or a tag."""
-    found = _FOREIGN.sub("_", name.encode("utf-8", "replace").decode())[:LONGEST_NAME].strip()
-    if _leads_elsewhere(found):
-        found = posixpath.normpath(found).lstrip("/")
-    return found.replace("/", "_").replace(".", "_") or "_" if _leads_elsewhere(found) else found
+def valid_name(name: str) -> str:
+    """Return a valid name for a parameter, metric, or tag."""
+    result = _INVALID.sub("_", name.encode("utf-8", "replace").decode())[:MAX_NAME_LENGTH].strip()
+    if _is_unsafe_path(result):
+        result = posixpath.normpath(result).lstrip("/")
+    return result.replace("/", "_").replace(".", "_") or "_" if _is_unsafe_path(result) else result
 
 
-def _leads_elsewhere(name: str) -> bool:
-    """MLflow may keep it as a file: it must be the plain form of a path below a folder."""
-    plain = posixpath.normpath(name)
-    return plain != name or plain == "." or plain.startswith(("..", "/"))
+def _is_unsafe_path(name: str) -> bool:
+    """Return whether a name is not a normalized relative path. MLflow may use names as file names."""
+    normalized = posixpath.normpath(name)
+    return normalized != name or normalized == "." or normalized.startswith(("..", "/"))
 
 
-def _file(name: str) -> str:
-    return _FOREIGN_IN_PATH.sub("_", name)
+def _valid_path(name: str) -> str:
+    return _INVALID_IN_PATH.sub("_", name)
 
 
-def _numbered(name: str, nr: int, of_files: bool) -> str:
-    end = f"-{nr}"
-    if of_files:
-        stem, ending = posixpath.splitext(name)
-        return f"{stem}{end}{ending}"
-    return name[: LONGEST_NAME - len(end)] + end
+def _add_number(name: str, number: int, for_files: bool) -> str:
+    suffix = f"-{number}"
+    if for_files:
+        stem, extension = posixpath.splitext(name)
+        return f"{stem}{suffix}{extension}"
+    return name[: MAX_NAME_LENGTH - len(suffix)] + suffix
 
 
-def cut(text: str, longest: int) -> str:
-    """As much of it as there is room for; a mark says that there was more."""
+def truncate(text: str, limit: int) -> str:
+    """Truncate a string to a maximum length, marking it with an ellipsis."""
     text = text.encode("utf-8", "replace").decode()
-    return text if len(text) <= longest else text[: longest - 2] + " …"
+    return text if len(text) <= limit else text[: limit - 2] + " …"

@@ -1,7 +1,7 @@
-"""An MLflow server, spoken to by its REST interface with the standard library: nothing has to be installed here.
+"""A client for MLflow's REST API that uses only the standard library.
 
-Who we are is told by MLflow's own environment variables only. Answers are bounded, and no redirect is followed: it
-would carry the password elsewhere.
+Credentials come only from MLflow's own environment variables. Responses are limited in size.
+Redirects are not followed, because they would send the password to another server.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from ...errors import HostError, Unreachable, UsageError
 from ...model import JsonDict
-from ...remote.shared.untrusted import parse_json
+from ...remote.shared.untrusted_json import parse_json
 
 _API = "/api/2.0/mlflow/"
 _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts/"
-_LONGEST = 256 * 1024 * 1024  # bytes of an answer
-_PASSING = (408, 429, 502, 503, 504)  # troubles that pass
-_TRIES = 5
-_PAUSE = 0.5  # seconds before the second try; twice as long before each further one
-_WORDS = 300
+_MAX_RESPONSE = 256 * 1024 * 1024  # maximum response size in bytes
+_TEMPORARY_CODES = (408, 429, 502, 503, 504)  # HTTP status codes of temporary errors
+_MAX_ATTEMPTS = 5
+_PAUSE = 0.5  # seconds before the second attempt; doubles with each attempt
+_MAX_MESSAGE = 300
 _TRUE = ("true", "1")
 
 
-class Refused(HostError):
-    """The server understood, and said no; ``error_code`` is MLflow's own word for the reason."""
+class RequestRejected(HostError):
+    """A request that the server rejected. ``error_code`` is MLflow's error code."""
 
     def __init__(self, message: str, hint: str | None, code: str) -> None:
         super().__init__(message, hint)
@@ -41,103 +41,110 @@ class Refused(HostError):
 
 
 class Server:
-    """One server at one address."""
+    """An MLflow server."""
 
     def __init__(self, uri: str, environ: Mapping[str, str] | None = None) -> None:
-        self.uri = checked(uri)
+        self.uri = validate_uri(uri)
         environ = os.environ if environ is None else environ
         self._headers = {"User-Agent": "mlworkbench", **_credentials(environ)}
-        self._timeout = _seconds(environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT"))
-        self._answered = False
-        context = urllib.request.HTTPSHandler(context=_context(environ))
+        self._timeout = _parse_timeout(environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT"))
+        self._has_responded = False
+        context = urllib.request.HTTPSHandler(context=_tls_context(environ))
         self._opener = urllib.request.build_opener(_NoRedirect, context)
 
-    def get(self, path: str, **asked: str | int) -> JsonDict:
-        """Of MLflow's interface: ``get("runs/get", run_id=…)``."""
-        return self._json("GET", f"{_API}{path}?{urlencode(asked)}", None)
+    def get(self, path: str, **query: str | int) -> JsonDict:
+        """Send a GET request to the MLflow API: ``get("runs/get", run_id=…)``."""
+        return self._json("GET", f"{_API}{path}?{urlencode(query)}", None)
 
-    def post(self, path: str, body: JsonDict, *, again: bool = True) -> JsonDict:
-        """``again`` False: it must not happen twice, so it is not tried again after a doubt."""
-        return self._json("POST", _API + path, body, again)
+    def post(self, path: str, body: JsonDict, *, retry: bool = True) -> JsonDict:
+        """Send a POST request.
 
-    def _json(self, method: str, path: str, body: JsonDict | None, again: bool = True) -> JsonDict:
+        ``retry=False`` disables retries, for requests that must not be executed twice.
+        """
+        return self._json("POST", _API + path, body, retry)
+
+    def _json(self, method: str, path: str, body: JsonDict | None, retry: bool = True) -> JsonDict:
         data = (
             None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
         )
         headers = {"Content-Type": "application/json"} if data is not None else {}
-        for left in reversed(range(_TRIES if again else 1)):
+        for left in reversed(range(_MAX_ATTEMPTS if retry else 1)):
             try:
-                return self._answer(self._send(urllib.request.Request(self.uri + path, data, headers, method=method)))
-            except _Passing as trouble:
+                return self._parse_response(
+                    self._send(urllib.request.Request(self.uri + path, data, headers, method=method))
+                )
+            except _TemporaryError as failure:
                 if not left:
-                    raise trouble.error from None
-                time.sleep(_PAUSE * 2 ** (_TRIES - 1 - left))
-        raise AssertionError("there is at least one try")
+                    raise failure.error from None
+                time.sleep(_PAUSE * 2 ** (_MAX_ATTEMPTS - 1 - left))
+        raise AssertionError("there is at least one attempt")
 
     def put(self, root: str, name: str, file: BinaryIO, size: int) -> None:
-        """A file of ``size`` bytes to the artifacts of a run, whose place the server told as ``root``."""
-        for left in reversed(range(_TRIES)):
+        """Upload ``size`` bytes of a file as an artifact of a run. ``root`` is the run's artifact URI."""
+        for left in reversed(range(_MAX_ATTEMPTS)):
             file.seek(0)
             headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
             request = urllib.request.Request(
-                self._place(root) + "/" + quote(name), _Part(file, size), headers, method="PUT"
+                self._artifact_url(root) + "/" + quote(name), _LimitedReader(file, size), headers, method="PUT"
             )
             try:
                 self._send(request)
                 return
-            except _Passing as trouble:
+            except _TemporaryError as failure:
                 if not left:
-                    raise trouble.error from None
-                time.sleep(_PAUSE * 2 ** (_TRIES - 1 - left))
+                    raise failure.error from None
+                time.sleep(_PAUSE * 2 ** (_MAX_ATTEMPTS - 1 - left))
 
-    def takes(self, root: str) -> bool:
-        """Whether artifacts of this place go through the server itself."""
+    def accepts_uploads(self, root: str) -> bool:
+        """Return whether the server accepts uploads for this artifact URI."""
         return urlsplit(root).scheme == "mlflow-artifacts"
 
-    def _place(self, root: str) -> str:
-        where, own = urlsplit(root), urlsplit(self.uri)
-        if where.netloc and where.netloc != own.netloc:
+    def _artifact_url(self, root: str) -> str:
+        address, server = urlsplit(root), urlsplit(self.uri)
+        if address.netloc and address.netloc != server.netloc:
             raise HostError(
-                f"this server stores artifacts on another server, {where.netloc}",
+                f"this server stores artifacts on another server, {address.netloc}",
                 "mlw does not send the credentials of one server to another",
             )
-        return f"{self.uri}{_ARTIFACTS}{quote(where.path.strip('/'))}"
+        return f"{self.uri}{_ARTIFACTS}{quote(address.path.strip('/'))}"
 
-    # -- one request -------------------------------------------------------------------------------
+    # -- sending requests --------------------------------------------------------------------------
 
     def _send(self, request: urllib.request.Request) -> bytes:
         for name, value in self._headers.items():
             request.add_header(name, value)
         try:
             with self._opener.open(request, timeout=self._timeout) as response:
-                data: bytes = response.read(_LONGEST + 1)
+                data: bytes = response.read(_MAX_RESPONSE + 1)
         except urllib.error.HTTPError as error:
             with error:
-                raise self._refusal(error) from None
+                raise self._http_error(error) from None
         except urllib.error.URLError as error:
-            lost = self._unreachable(error.reason)
-            raise _Passing(lost) if self._answered else lost from None
-        except (OSError, http.client.HTTPException) as error:  # it went away while it answered
-            raise _Passing(self._unreachable(error)) from None
-        if len(data) > _LONGEST:
-            raise self._stranger()
-        self._answered = True
+            unreachable = self._unreachable(error.reason)
+            raise _TemporaryError(unreachable) if self._has_responded else unreachable from None
+        except (OSError, http.client.HTTPException) as error:  # the connection was closed during the response
+            raise _TemporaryError(self._unreachable(error)) from None
+        if len(data) > _MAX_RESPONSE:
+            raise self._not_mlflow()
+        self._has_responded = True
         return data
 
-    def _answer(self, data: bytes) -> JsonDict:
+    def _parse_response(self, data: bytes) -> JsonDict:
         try:
-            found = parse_json(data or b"{}")
+            response = parse_json(data or b"{}")
         except ValueError:
-            raise self._stranger() from None
-        if not isinstance(found, dict):
-            raise self._stranger()
-        return found
+            raise self._not_mlflow() from None
+        if not isinstance(response, dict):
+            raise self._not_mlflow()
+        return response
 
-    def _refusal(self, error: urllib.error.HTTPError) -> Exception:
+    def _http_error(self, error: urllib.error.HTTPError) -> Exception:
         if error.code in (301, 302, 303, 307, 308):
-            to = str(error.headers.get("Location", "elsewhere"))[:_WORDS]
+            location = str(error.headers.get("Location", "elsewhere"))[:_MAX_MESSAGE]
             return HostError(
-                f"{self.uri} redirects to {to}", "use the address of the MLflow server itself", more="mlflow-server"
+                f"{self.uri} redirects to {location}",
+                "use the address of the MLflow server itself",
+                more="mlflow-server",
             )
         if error.code in (401, 403):
             return HostError(
@@ -145,37 +152,39 @@ class Server:
                 "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
                 more="mlflow-server",
             )
-        code, words = self._said(error)
-        if error.code in _PASSING:
-            told = HostError(f"the MLflow server at {self.uri} failed (HTTP {error.code}): {words}", "try again later")
-            return _Passing(told)
+        code, message = self._error_details(error)
+        if error.code in _TEMPORARY_CODES:
+            failure = HostError(
+                f"the MLflow server at {self.uri} failed (HTTP {error.code}): {message}", "try again later"
+            )
+            return _TemporaryError(failure)
         if not code:
-            return self._stranger(f"HTTP {error.code}")
-        return Refused(f"the MLflow server at {self.uri} refused: {words}", None, code)
+            return self._not_mlflow(f"HTTP {error.code}")
+        return RequestRejected(f"the MLflow server at {self.uri} refused: {message}", None, code)
 
-    def _said(self, error: urllib.error.HTTPError) -> tuple[str, str]:
-        """MLflow's word for the reason, and its sentence."""
+    def _error_details(self, error: urllib.error.HTTPError) -> tuple[str, str]:
+        """Return MLflow's error code and message."""
         try:
-            found = parse_json(error.read(1 << 20))
-            code, words = str(found["error_code"]), str(found.get("message") or "")
+            response = parse_json(error.read(1 << 20))
+            code, message = str(response["error_code"]), str(response.get("message") or "")
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
             return "", "no reason given"
-        return code, " ".join(words.split())[:_WORDS] or code
+        return code, " ".join(message.split())[:_MAX_MESSAGE] or code
 
     def _unreachable(self, reason: Any) -> HostError:
-        words = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        message = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         return Unreachable(
-            f"cannot connect to the MLflow server at {self.uri}: {str(words)[:_WORDS]}",
+            f"cannot connect to the MLflow server at {self.uri}: {str(message)[:_MAX_MESSAGE]}",
             "check that it is running; start one with 'mlflow server --host 127.0.0.1 --port 5000'",
             more="mlflow-server",
         )
 
-    def _stranger(self, more: str = "no JSON") -> HostError:
-        return HostError(f"{self.uri} is not an MLflow server ({more})", "check the address", more="mlflow-server")
+    def _not_mlflow(self, detail: str = "no JSON") -> HostError:
+        return HostError(f"{self.uri} is not an MLflow server ({detail})", "check the address", more="mlflow-server")
 
 
-class _Passing(Exception):
-    """A trouble that may pass: worth another try."""
+class _TemporaryError(Exception):
+    """A temporary error, after which the request can be retried."""
 
     def __init__(self, error: HostError) -> None:
         super().__init__(error.message)
@@ -187,8 +196,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class _Part:
-    """The first ``size`` bytes of a file, which may grow meanwhile."""
+class _LimitedReader:
+    """The first ``size`` bytes of a file that may still grow."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -200,8 +209,8 @@ class _Part:
         return data
 
 
-def checked(uri: str) -> str:
-    """The address without a slash at its end; UsageError if it is none that we can use."""
+def validate_uri(uri: str) -> str:
+    """Return the address without a trailing slash; raise UsageError if it is invalid."""
     try:
         parts = urlsplit(uri)
         _ = parts.port
@@ -223,15 +232,15 @@ def checked(uri: str) -> str:
 def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
     user, password = environ.get("MLFLOW_TRACKING_USERNAME"), environ.get("MLFLOW_TRACKING_PASSWORD")
     if user and password:
-        both = base64.b64encode(f"{user}:{password}".encode()).decode()
-        return {"Authorization": f"Basic {both}"}
+        login = base64.b64encode(f"{user}:{password}".encode()).decode()
+        return {"Authorization": f"Basic {login}"}
     token = environ.get("MLFLOW_TRACKING_TOKEN")
     if token and not (token.isascii() and token.isprintable()):
         raise UsageError("MLFLOW_TRACKING_TOKEN is not a valid token", "check that it contains no line break")
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _context(environ: Mapping[str, str]) -> ssl.SSLContext:
+def _tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH") or None)
         if environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"):
@@ -246,5 +255,5 @@ def _context(environ: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def _seconds(text: str | None) -> float:
+def _parse_timeout(text: str | None) -> float:
     return float(text) if text and text.isdecimal() and int(text) else 120.0

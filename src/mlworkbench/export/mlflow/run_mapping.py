@@ -1,4 +1,7 @@
-"""A run in MLflow's words: parameters, tags, status, datasets, points. Pure but for the reading of its files."""
+"""Map a run to MLflow's parameters, tags, status, datasets, and points.
+
+The only side effect is reading run files.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ import shlex
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ...history.parameters import of_run, text
-from ...history.series.series import NO_STEP, Series
+from ...history.parameters import run_parameters, text
+from ...history.series.series_store import NO_STEP, Series
 from ...model import JsonDict, Status
-from ...remote.shared.untrusted import parse_json
+from ...remote.shared.untrusted_json import parse_json
 from ...targets.types import is_local_process
-from ..material import Item, plain_value
-from .files import open_plain
-from .names import LONGEST_NAME, LONGEST_PARAM, LONGEST_TAG, Names, cut
+from ..run_data import Item, plain_value
+from .artifacts import open_plain
+from .name_mapping import MAX_NAME_LENGTH, MAX_PARAM_LENGTH, MAX_TAG_LENGTH, NameMapper, truncate
 
-RUN_ID = "mlw.run_id"  # by which a run is known again
+RUN_ID = "mlw.run_id"  # identifies the run in later exports
 PARENT = "mlflow.parentRunId"
-OURS = "mlw.tags"  # names of the tags that we set: one that is gone here goes there, too
-POINTS, FILES = "mlw.points", "mlw.files"  # what was brought whole
+TAG_NAMES = "mlw.tags"  # names of tags set by mlw: a tag that the run no longer has is deleted on the server
+POINTS, FILES = "mlw.points", "mlw.files"  # digests of completely uploaded data
 
 _STATUS = {
     Status.COMPLETED: "FINISHED",
@@ -27,15 +30,15 @@ _STATUS = {
     Status.CANCELED: "KILLED",
     Status.RUNNING: "RUNNING",
 }
-_DATASET = "mlflow.dataset."
-_NOT_OURS = (PARENT, "mlflow.runName", "mlflow.note.content")
-_BIG = 2**63 - 1
-_LARGEST = 1.7976931348623157e308  # which MLflow's databases keep in place of infinity
-_LINE = 1 << 20
+_DATASET_PREFIX = "mlflow.dataset."
+_OVERRIDDEN_TAGS = (PARENT, "mlflow.runName", "mlflow.note.content")
+_MAX_TIME = 2**63 - 1
+_LARGEST = 1.7976931348623157e308  # stored by MLflow's databases instead of infinity
+_MAX_LINE = 1 << 20
 
 
 class Point(NamedTuple):
-    """As MLflow keeps one."""
+    """A point of a metric as MLflow stores it."""
 
     step: int
     time: int  # milliseconds
@@ -55,7 +58,7 @@ def status_of(item: Item) -> str:
 
 
 def name_of(item: Item) -> str:
-    return cut(item.title, LONGEST_NAME)
+    return truncate(item.title, MAX_NAME_LENGTH)
 
 
 def start_of(item: Item) -> int:
@@ -64,11 +67,11 @@ def start_of(item: Item) -> int:
 
 
 def milliseconds(moment: float) -> int:
-    return max(0, min(_BIG, round(moment * 1000))) if moment == moment else 0
+    return max(0, min(_MAX_TIME, round(moment * 1000))) if moment == moment else 0
 
 
-def params_of(item: Item, names: Names) -> dict[str, str]:
-    return {names(name): cut(_text(value), LONGEST_PARAM) for name, value in of_run(item.run).items()}
+def params_of(item: Item, names: NameMapper) -> dict[str, str]:
+    return {names(name): truncate(_text(value), MAX_PARAM_LENGTH) for name, value in run_parameters(item.run).items()}
 
 
 def _text(value: Any) -> str:
@@ -77,26 +80,32 @@ def _text(value: Any) -> str:
     return "true" if value is None else text(plain_value(value)) or ""
 
 
-def tags_of(item: Item, names: Names) -> dict[str, str]:
-    """MLflow's own first, then what people and the script gave, then what only we know."""
+def tags_of(item: Item, names: NameMapper) -> dict[str, str]:
+    """Return all tags.
+
+    Later groups take precedence: user tags, MLflow tags of the script, system tags, and mlw tags.
+    """
     run = item.run
-    told = {
+    script_tags = {
         name: _text(value)
         for name, value in run.told_tags.items()
-        if name.startswith("mlflow.") and not name.startswith(_DATASET) and name not in _NOT_OURS
+        if name.startswith("mlflow.") and not name.startswith(_DATASET_PREFIX) and name not in _OVERRIDDEN_TAGS
     }
-    given = dict(_split(tag) for tag in run.tags)
-    found = {names(name): value for name, value in {**given, **told, **_system(item), **_own(item)}.items()}
-    return {name: cut(value, LONGEST_TAG) for name, value in found.items()}
+    user_tags = dict(_split_tag(tag) for tag in run.tags)
+    tags = {
+        names(name): value
+        for name, value in {**user_tags, **script_tags, **_mlflow_tags(item), **_mlw_tags(item)}.items()
+    }
+    return {name: truncate(value, MAX_TAG_LENGTH) for name, value in tags.items()}
 
 
-def _split(tag: str) -> tuple[str, str]:
-    """``team=vision`` is a name and a value; ``best`` is a name."""
+def _split_tag(tag: str) -> tuple[str, str]:
+    """Split a tag: ``team=vision`` has a name and a value, ``best`` only a name."""
     name, _, value = tag.partition("=")
     return (name, value) if name else (tag, "")
 
 
-def _system(item: Item) -> dict[str, str]:
+def _mlflow_tags(item: Item) -> dict[str, str]:
     run = item.run
     git = run.spec.git
     facts = {
@@ -112,8 +121,8 @@ def _system(item: Item) -> dict[str, str]:
     return {name: str(value) for name, value in facts.items() if value}
 
 
-def _own(item: Item) -> dict[str, str]:
-    run, words = item.run, item.words
+def _mlw_tags(item: Item) -> dict[str, str]:
+    run, display = item.run, item.display
     facts = {
         RUN_ID: run.id,
         "mlw.parent_run_id": run.spec.parent,
@@ -123,66 +132,69 @@ def _own(item: Item) -> dict[str, str]:
         "mlw.run_configuration": run.spec.runconfig,
         "mlw.arguments": shlex.join(run.spec.entry.arguments),
         "mlw.status": run.status.value,
-        "mlw.ending": words.get("ending"),
+        "mlw.ending": display.get("ending"),
         "mlw.cause": run.cause,
         "mlw.exit_code": run.exit,
         "mlw.snapshot": run.spec.snapshot,
-        "mlw.gpu": words.get("gpu"),
-        "mlw.gpu_cause": words.get("gpu_cause"),
-        "mlw.gpu_remedy": words.get("gpu_remedy"),
+        "mlw.gpu": display.get("gpu"),
+        "mlw.gpu_cause": display.get("gpu_cause"),
+        "mlw.gpu_remedy": display.get("gpu_remedy"),
         "mlw.archived": "true" if run.noted.archived else None,
     }
     return {name: str(value) for name, value in facts.items() if value is not None and value != ""}
 
 
-def points_of_name(series: Series, name: str, child: str | None) -> Iterator[Point]:
-    """Every number. Where no step was ever given it is the number of the point, which charts need."""
+def numeric_points(series: Series, name: str, child: str | None) -> Iterator[Point]:
+    """Yield all numeric points. If none has a step, use their indexes, because charts need steps."""
     points = series.points(name, child)
     stepless = all(step == NO_STEP for step in points.steps)
     last = 0
-    for at, (step, when, value) in enumerate(zip(points.steps, points.times, points.values, strict=True)):
-        last = at if stepless else last if step == NO_STEP else step
-        yield Point(last, milliseconds(when), value)
+    for index, (step, time, value) in enumerate(zip(points.steps, points.times, points.values, strict=True)):
+        last = index if stepless else last if step == NO_STEP else step
+        yield Point(last, milliseconds(time), value)
 
 
-def switches_of_name(series: Series, name: str, child: str | None) -> Iterator[Point]:
-    """True and false are 1 and 0 in MLflow."""
-    for at, one in enumerate(series.values(name, child)):
-        if isinstance(one.value, bool):
-            yield Point(at if one.step is None else one.step, milliseconds(one.time), float(one.value))
+def boolean_points(series: Series, name: str, child: str | None) -> Iterator[Point]:
+    """Yield booleans as 1 and 0."""
+    for index, entry in enumerate(series.values(name, child)):
+        if isinstance(entry.value, bool):
+            yield Point(index if entry.step is None else entry.step, milliseconds(entry.time), float(entry.value))
 
 
-def columns_of_rows(item: Item, series: Series, name: str) -> dict[str, list[Point]]:
-    """Numbers in a table that was logged row by row, under the names that the run's record has for them."""
-    found: dict[str, list[Point]] = {}
-    for at, row in enumerate(series.rows(name, item.child)):
+def table_columns(item: Item, series: Series, name: str) -> dict[str, list[Point]]:
+    """Return the numeric columns of a table that was logged row by row, keyed by metric name."""
+    columns: dict[str, list[Point]] = {}
+    for index, row in enumerate(series.rows(name, item.child)):
         for column, value in row.items():
-            known = item.run.spans.get(f"{name}.{column}")
-            if known is not None and isinstance(value, (int, float)) and -_LARGEST <= value <= _LARGEST:
-                point = Point(at, milliseconds(known.time), float(value))
-                found.setdefault(f"{name}.{column}", []).append(point)
-    return found
+            span = item.run.spans.get(f"{name}.{column}")
+            if span is not None and isinstance(value, (int, float)) and -_LARGEST <= value <= _LARGEST:
+                point = Point(index, milliseconds(span.time), float(value))
+                columns.setdefault(f"{name}.{column}", []).append(point)
+    return columns
 
 
 def datasets_of(item: Item) -> list[JsonDict]:
-    """What the script told MLflow of its data. Read from the lines themselves: a run's record has the names only."""
-    if not any(name.startswith(_DATASET) for name in item.run.told_tags):
+    """Return the datasets that the script logged with MLflow.
+
+    They are read from the metric files, because the record contains only their names.
+    """
+    if not any(name.startswith(_DATASET_PREFIX) for name in item.run.told_tags):
         return []
-    found: dict[tuple[str, str, str], JsonDict] = {}
-    for told in _records(item.folder.metrics, b'"dataset"'):
-        if told.get("run") != item.child:
+    datasets: dict[tuple[str, str, str], JsonDict] = {}
+    for record in _records(item.folder.metrics, b'"dataset"'):
+        if record.get("run") != item.child:
             continue
-        facts = {name: str(told.get(name) or "")[:most] for name, most in _DATA.items()}
-        context = str(told.get("context") or "")[:500]
+        facts = {name: str(record.get(name) or "")[:limit] for name, limit in _DATASET_FIELDS.items()}
+        context = str(record.get("context") or "")[:500]
         facts["source_type"] = facts["source_type"] or "unknown"
         facts["source"] = facts["source"] or "{}"
         tags = [{"key": "mlflow.data.context", "value": context}] if context else []
-        whole = {name: value for name, value in facts.items() if value}
-        found[facts["name"], facts["digest"], context] = {"dataset": whole, "tags": tags}
-    return [one for one in found.values() if "name" in one["dataset"] and "digest" in one["dataset"]]
+        fields = {name: value for name, value in facts.items() if value}
+        datasets[facts["name"], facts["digest"], context] = {"dataset": fields, "tags": tags}
+    return [dataset for dataset in datasets.values() if "name" in dataset["dataset"] and "digest" in dataset["dataset"]]
 
 
-_DATA = {"name": 500, "digest": 36, "source_type": 36, "source": 60_000, "schema": 60_000, "profile": 60_000}
+_DATASET_FIELDS = {"name": 500, "digest": 36, "source_type": 36, "source": 60_000, "schema": 60_000, "profile": 60_000}
 
 
 def _records(folder: str, mark: bytes) -> Iterator[JsonDict]:
@@ -193,7 +205,7 @@ def _records(folder: str, mark: bytes) -> Iterator[JsonDict]:
     for name in names:
         try:
             with open_plain(os.path.join(folder, name)) as file:
-                while line := file.readline(_LINE):
+                while line := file.readline(_MAX_LINE):
                     if mark in line and b'"k"' in line:
                         yield from _record(line)
         except OSError:
@@ -202,8 +214,8 @@ def _records(folder: str, mark: bytes) -> Iterator[JsonDict]:
 
 def _record(line: bytes) -> Iterator[JsonDict]:
     try:
-        found = parse_json(line)
-        if found["k"] == "dataset" and isinstance(found["d"], dict):
-            yield found["d"]
+        record = parse_json(line)
+        if record["k"] == "dataset" and isinstance(record["d"], dict):
+            yield record["d"]
     except (ValueError, KeyError, TypeError):
         return

@@ -1,1 +1,1 @@
-"""The points of a run, stored so that a million of them draw at once."""
+"""Metric series of runs, stored for fast charts of millions of points."""

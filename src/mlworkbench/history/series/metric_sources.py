@@ -1,4 +1,4 @@
-"""The metric files of a run, read from where the last reading stopped."""
+"""Read the metrics files of a run, starting where the last read stopped."""
 
 from __future__ import annotations
 
@@ -7,54 +7,55 @@ import stat
 from collections.abc import Collection
 
 from ...remote.shared import metric_files
-from ...remote.shared.tree import NOFOLLOW
-from ..reading import LINE
-from .lines import Lines
-from .tables import Place
+from ...remote.shared.folder_tree import NOFOLLOW
+from ..journal_parsing import MAX_LINE
+from .metric_lines import Lines
+from .series_schema import FilePosition
 
 _FLAGS = os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_PIECE = 256 * 1024  # what is read and parsed at once: small enough for the processor's caches
+_PIECE = 256 * 1024  # bytes to read and parse at once; fits in the CPU caches
 
 
-def sizes(folder: str, known: Collection[bytes] = ()) -> dict[bytes, int]:
-    """The files there and their sizes, in a fixed order. What is no file, and what is one too many, is passed over.
+def list_file_sizes(folder: str, known_files: Collection[bytes] = ()) -> dict[bytes, int]:
+    """Return the metrics files with their sizes, sorted. Skip other entries and files beyond the limit.
 
-    Those that are ``known`` come before new ones: a file must not seem to be gone when a script makes many others.
+    ``known_files`` take precedence over new ones: a file must not seem deleted because a script creates
+    many others.
     """
-    found = []
+    files = []
     try:
         with os.scandir(os.fsencode(folder)) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
-                    found.append((entry.name, entry.stat(follow_symlinks=False).st_size))
+                    files.append((entry.name, entry.stat(follow_symlinks=False).st_size))
     except OSError:
         pass
-    found.sort(key=lambda one: (one[0] not in known, one[0]))
-    return dict(sorted(found[: metric_files.MOST_FILES]))
+    files.sort(key=lambda file: (file[0] not in known_files, file[0]))
+    return dict(sorted(files[: metric_files.MAX_FILES]))
 
 
-def read_lines(path: bytes, place: Place, end: int, lines: Lines) -> Place:
-    """Whole lines up to ``end`` at most; how far that was. A disk that cannot be read here gives what it can."""
+def read_lines(path: bytes, position: FilePosition, end: int, lines: Lines) -> FilePosition:
+    """Parse complete lines up to ``end`` and return the new position. Stop early on a read error."""
     try:
         descriptor = os.open(path, _FLAGS)
     except OSError:
-        return place
-    offset, skipping, rest = place.offset, place.skipping, b""
+        return position
+    offset, skipping, rest = position.offset, position.skipping, b""
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.lseek(descriptor, offset, os.SEEK_SET)
             while piece := os.read(descriptor, min(_PIECE, end - offset - len(rest))):
                 rest += piece
                 used = rest.rfind(b"\n") + 1
-                if not used and (skipping or len(rest) > LINE):
-                    skipping, used = True, len(rest)  # too long to be a line
+                if not used and (skipping or len(rest) > MAX_LINE):
+                    skipping, used = True, len(rest)  # exceeds the maximum line length
                 elif used:
-                    whole = rest[rest.index(b"\n") + 1 : used] if skipping else rest[:used]
+                    complete = rest[rest.index(b"\n") + 1 : used] if skipping else rest[:used]
                     skipping = False
-                    lines.take(whole.decode("utf-8", "surrogateescape"))
+                    lines.parse(complete.decode("utf-8", "surrogateescape"))
                 offset, rest = offset + used, rest[used:]
     except OSError:
         pass
     finally:
         os.close(descriptor)
-    return place._replace(offset=offset, skipping=skipping)
+    return position._replace(offset=offset, skipping=skipping)

@@ -1,69 +1,73 @@
-"""Values that are no numbers, out of the lines that hold them: a long one was written in pieces."""
+"""Decode non-numeric values. Long values are stored in pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ...remote.shared.untrusted import parse_json
-from .lines import Other, decoded
+from ...remote.shared.untrusted_json import parse_json
+from .metric_lines import OtherValue, decode_floats
 
 
 class Value(NamedTuple):
-    """One that is no number."""
+    """A logged value that is not a number."""
 
     step: int | None
     time: float
     value: Any
 
 
-def joined(others: Iterable[Other]) -> Iterator[Value]:
-    """The values of one file, in order. A piece that fits nowhere is passed over."""
-    first: Other | None = None
+def join_pieces(others: Iterable[OtherValue]) -> Iterator[Value]:
+    """Yield the values of one file, in order. Skip pieces that do not fit their value."""
+    first: OtherValue | None = None
     whole: Any = None
-    texts: list[str] = []  # pieces of a long text, put together once
+    texts: list[str] = []  # pieces of a long string, joined at the end
     for other in others:
         if other.first:
             if first is not None:
-                yield _value(first, whole, texts)
-            first, whole, texts = other, _parsed(other.body), []
-        elif first is not None and first.way is not None:
-            piece = _parsed(other.body)
-            if isinstance(whole, str) and isinstance(piece, str) and other.way == "[]":
+                yield _build_value(first, whole, texts)
+            first, whole, texts = other, _parse(other.body), []
+        elif first is not None and first.path is not None:
+            piece = _parse(other.body)
+            if isinstance(whole, str) and isinstance(piece, str) and other.path == "[]":
                 texts.append(piece)
             else:
-                _put(whole, _parsed(other.way or "[]") or [], other.start, piece)
+                _insert_piece(whole, _parse(other.path or "[]") or [], other.start, piece)
     if first is not None:
-        yield _value(first, whole, texts)
+        yield _build_value(first, whole, texts)
 
 
-def _parsed(text: str) -> Any:
-    """The value; None if it is too deep for this caller, which may have less stack left than the one that wrote it."""
+def _parse(text: str) -> Any:
+    """Parse JSON. Return None if it is nested too deeply for this process."""
     try:
         return parse_json(text)
     except ValueError:
         return None
 
 
-def _value(first: Other, whole: Any, texts: list[str]) -> Value:
+def _build_value(first: OtherValue, whole: Any, texts: list[str]) -> Value:
     whole = "".join((whole, *texts)) if texts else whole
     try:
-        # A row is a dict with any columns; only what is in it can be a number in disguise.
-        value = {name: decoded(one) for name, one in whole.items()} if isinstance(whole, dict) else decoded(whole)
+        # A row may have columns of any name, so only its values can be encoded floats.
+        value = (
+            {name: decode_floats(item) for name, item in whole.items()}
+            if isinstance(whole, dict)
+            else decode_floats(whole)
+        )
     except RecursionError:
         value = None if first.kind == "value" else {}
     return Value(first.step, first.time, value)
 
 
-def _put(whole: Any, way: list[int], start: int, piece: list[Any] | str) -> None:
-    """``way`` leads through lists to the list, or the text, of which this is what comes from ``start`` on."""
-    place, parent = whole, None
-    for at in way:
-        if not isinstance(place, list) or at >= len(place):
+def _insert_piece(whole: Any, path: list[int], start: int, piece: list[Any] | str) -> None:
+    """Insert a piece at index ``start`` of the list or string that ``path`` selects in nested lists."""
+    target, parent = whole, None
+    for index in path:
+        if not isinstance(target, list) or index >= len(target):
             return
-        parent, place = place, place[at]
-    if isinstance(place, list) and isinstance(piece, list):
-        del place[start:]
-        place.extend(piece)
-    elif isinstance(place, str) and isinstance(piece, str) and parent is not None:
-        parent[way[-1]] = place[:start] + piece
+        parent, target = target, target[index]
+    if isinstance(target, list) and isinstance(piece, list):
+        del target[start:]
+        target.extend(piece)
+    elif isinstance(target, str) and isinstance(piece, str) and parent is not None:
+        parent[path[-1]] = target[:start] + piece

@@ -1,4 +1,4 @@
-"""A long stretch of a metric file, parsed by as many processes as there are cores."""
+"""Parse a large section of a metrics file with one process per core."""
 
 from __future__ import annotations
 
@@ -6,59 +6,61 @@ from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 
-from ..parallel import Worker, worker_count
-from ..reading import LINE
-from .lines import Key, Lines, Others
+from ..journal_parsing import MAX_LINE
+from ..worker_processes import Worker, worker_count
+from .metric_lines import Key, Lines, OtherValues
+from .metric_sources import read_lines
 from .points import Points
-from .sources import read_lines
-from .tables import Place
+from .series_schema import FilePosition
 
-_SHARE = 4 * 1024 * 1024  # bytes; less is parsed before another process has begun
-_LOOK = 64 * 1024
+_MIN_SHARE = 4 * 1024 * 1024  # bytes; parsing less takes no longer than starting a worker
+_SEARCH_BYTES = 64 * 1024
 
 
-def read_together(path: bytes, place: Place, end: int, known: set[Key]) -> tuple[Place, Lines]:
-    """As ``read_lines``, and what was found."""
-    cuts = _cuts(path, place.offset, end, min(worker_count(), (end - place.offset) // _SHARE))
+def read_in_parallel(path: bytes, position: FilePosition, end: int, known: set[Key]) -> tuple[FilePosition, Lines]:
+    """Parse like ``read_lines``, but in parallel. Return the new position and the parsed lines."""
+    cuts = _find_cuts(path, position.offset, end, min(worker_count(), (end - position.offset) // _MIN_SHARE))
     workers = [
-        Worker([partial(_parse, path, place._replace(offset=start, skipping=False), stop, known)])
+        Worker([partial(_parse, path, position._replace(offset=start, skipping=False), stop, known)])
         for start, stop in pairwise([*cuts, end])
     ]
     try:
         lines = Lines(known)
-        reached = read_lines(path, place, cuts[0] if cuts else end, lines)
+        reached = read_lines(path, position, cuts[0] if cuts else end, lines)
         for start, worker in zip(cuts, workers, strict=True):
             if reached.offset != start:
-                break  # the disk could not be read up to there
+                break  # a read error occurred before this position
             reached, points, others = worker.next()
-            lines.absorb(points, others)
+            lines.merge(points, others)
     finally:
         for worker in workers:
             worker.close()
     return reached, lines
 
 
-def _cuts(path: bytes, start: int, end: int, parts: int) -> list[int]:
-    """Places in between where a line begins, about equally far from each other."""
-    found: list[int] = []
+def _find_cuts(path: bytes, start: int, end: int, parts: int) -> list[int]:
+    """Return evenly spaced offsets at which lines begin."""
+    cuts: list[int] = []
     if parts < 2:
-        return found
+        return cuts
     with suppress(OSError), open(path, "rb", buffering=0) as file:
         for part in range(1, parts):
             at = start + (end - start) * part // parts
-            while at < min(end, start + (end - start) * part // parts + LINE):
+            while at < min(end, start + (end - start) * part // parts + MAX_LINE):
                 file.seek(at)
-                newline = file.read(_LOOK).find(b"\n")
+                newline = file.read(_SEARCH_BYTES).find(b"\n")
                 if newline >= 0:
                     at += newline + 1
-                    if max(found, default=start) < at < end:
-                        found.append(at)
+                    if max(cuts, default=start) < at < end:
+                        cuts.append(at)
                     break
-                at += _LOOK
-    return found
+                at += _SEARCH_BYTES
+    return cuts
 
 
-def _parse(path: bytes, place: Place, end: int, known: set[Key]) -> tuple[Place, dict[Key, Points], Others]:
+def _parse(
+    path: bytes, position: FilePosition, end: int, known: set[Key]
+) -> tuple[FilePosition, dict[Key, Points], OtherValues]:
     lines = Lines(known)
-    reached = read_lines(path, place, end, lines)
+    reached = read_lines(path, position, end, lines)
     return reached, lines.points, lines.others

@@ -1,4 +1,4 @@
-"""Points of a series in memory and as bytes, and what a stretch of them amounts to."""
+"""Points of a series, in memory and packed as bytes, and their summaries."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from struct import Struct
 from typing import NamedTuple
 
 NO_STEP = -(2**63)
-CHUNK = 1024  # points of one row: the last row of a series is written anew with every catch-up, so it must be small
-GROUP = 64  # points of one summary within a row
-BYTE_ORDER = int(sys.byteorder == "big")  # bytes are as this machine has them; another kind of machine makes its own
+CHUNK = 1024  # points per row; small because every update rewrites the last row of a series
+GROUP = 64  # points per summary within a row
+BYTE_ORDER = int(sys.byteorder == "big")  # native byte order; a machine with the other order rebuilds the file
 
 _SUMMARY = Struct("=qqdddddd")
 
 
 class Points:
-    """Three columns. A step that was not given is NO_STEP; values may be NaN and infinite."""
+    """Points as three parallel columns. A missing step is NO_STEP. Values may be NaN or infinite."""
 
     __slots__ = ("steps", "times", "values")
 
@@ -49,20 +49,23 @@ class Points:
 
     @staticmethod
     def unpack(data: bytes) -> Points:
-        """Raises ValueError for bytes that ``pack`` did not make."""
+        """Decode the result of ``pack``. Raises ValueError if ``data`` has an invalid length."""
         if len(data) % 24:
             raise ValueError("not whole points")
-        points, each = Points(), len(data) // 3
-        points.values.frombytes(data[:each])
-        points.times.frombytes(data[each : 2 * each])
-        points.steps.frombytes(data[2 * each :])
+        points, size = Points(), len(data) // 3
+        points.values.frombytes(data[:size])
+        points.times.frombytes(data[size : 2 * size])
+        points.steps.frombytes(data[2 * size :])
         return points
 
 
 class Summary(NamedTuple):
-    """Where points lie, and of those with a finite value: least, largest, and the latest by time (else NaN)."""
+    """Ranges of steps and times, and the minimum, maximum, and latest of the finite values.
 
-    step_lo: int  # NO_STEP where one of them has none
+    If no value is finite, the value fields and ``last_time`` are NaN.
+    """
+
+    step_lo: int  # NO_STEP if a point has no step
     step_hi: int
     time_lo: float
     time_hi: float
@@ -75,7 +78,7 @@ class Summary(NamedTuple):
         return _SUMMARY.pack(*self)
 
     def joined(self, later: Summary) -> Summary:
-        """Of these points and the later ones together."""
+        """Return the combined summary of these points and of the points in ``later``."""
         if later.lo != later.lo:
             lo, hi, last, last_time = self[4:]
         elif self.lo != self.lo:
@@ -83,58 +86,61 @@ class Summary(NamedTuple):
         else:
             lo, hi = min(self.lo, later.lo), max(self.hi, later.hi)
             last, last_time = later[6:] if later.last_time >= self.last_time else self[6:]
-        ends = (
+        bounds = (
             min(self.step_lo, later.step_lo),
             max(self.step_hi, later.step_hi),
             min(self.time_lo, later.time_lo),
             max(self.time_hi, later.time_hi),
         )
-        return Summary(*ends, lo, hi, last, last_time)
+        return Summary(*bounds, lo, hi, last, last_time)
 
 
-def summaries(data: bytes) -> Iterator[Summary]:
+def unpack_summaries(data: bytes) -> Iterator[Summary]:
     return map(Summary._make, _SUMMARY.iter_unpack(data))
 
 
-def summarise(points: Points, start: int, stop: int) -> Summary:
-    """Of at least one point."""
+def summarize(points: Points, start: int, stop: int) -> Summary:
+    """Summarize a non-empty slice of points."""
     steps, times, values = points.steps[start:stop], points.times[start:stop], points.values[start:stop]
-    ends = min(steps), max(steps), min(times), max(times)
-    moments = times
+    bounds = min(steps), max(steps), min(times), max(times)
+    finite_times = times
     if not isfinite(sum(values)):
         finite = [isfinite(value) for value in values]
-        moments = array("d", (when for when, good in zip(times, finite, strict=True) if good))
+        finite_times = array("d", (when for when, is_finite in zip(times, finite, strict=True) if is_finite))
         values = array("d", filter(isfinite, values))
         if not values:
-            return Summary(*ends, nan, nan, nan, nan)
-    newest = max(moments)
-    moments.reverse()
-    last = values[-1 - moments.index(newest)]
-    return Summary(*ends, min(values), max(values), last, newest)
+            return Summary(*bounds, nan, nan, nan, nan)
+    newest = max(finite_times)
+    finite_times.reverse()
+    last = values[-1 - finite_times.index(newest)]
+    return Summary(*bounds, min(values), max(values), last, newest)
 
 
 SUMMARY_SIZE = _SUMMARY.size
 
 
-def summarise_chunk(points: Points, known: bytes = b"", count: int = 0) -> bytes:
-    """The summary of the whole chunk, then that of each group. ``known`` is that of its first ``count`` points."""
+def summarize_chunk(points: Points, previous: bytes = b"", count: int = 0) -> bytes:
+    """Return the packed summary of a chunk, followed by those of its groups.
+
+    ``previous`` is the result for the first ``count`` points of the chunk.
+    """
     whole_groups = count // GROUP
-    groups = list(summaries(known[SUMMARY_SIZE : SUMMARY_SIZE * (1 + whole_groups)]))
+    groups = list(unpack_summaries(previous[SUMMARY_SIZE : SUMMARY_SIZE * (1 + whole_groups)]))
     for start in range(whole_groups * GROUP, len(points), GROUP):
-        groups.append(summarise(points, start, start + GROUP))
-    # Joined from the left, in the order of the points.
+        groups.append(summarize(points, start, start + GROUP))
+    # Join in point order: of two values with the same time, the later one is the latest.
     *_, whole = accumulate(groups, Summary.joined)
-    return b"".join(one.pack() for one in (whole, *groups))
+    return b"".join(summary.pack() for summary in (whole, *groups))
 
 
-def merged(parts: list[Points]) -> Points:
-    """The points of several processes, by time; those of each stay in the order in which they came."""
+def merge_by_time(parts: list[Points]) -> Points:
+    """Merge the points of several processes by time, preserving the order within each process."""
     together = Points()
     for part in parts:
         together.extend(part)
     if len(parts) < 2:
         return together
-    order = by_time([part.times for part in parts])
+    order = order_by_time([part.times for part in parts])
     result = Points()
     for name in Points.__slots__:
         column = getattr(together, name)
@@ -142,8 +148,11 @@ def merged(parts: list[Points]) -> Points:
     return result
 
 
-def by_time(columns: list[array[float]]) -> list[int]:
-    """The order of several lists, one after the other, by time. A clock that was set back reorders no list."""
+def order_by_time(columns: list[array[float]]) -> list[int]:
+    """Return the indexes that sort concatenated columns by time.
+
+    A clock that was set back does not change the order within a column.
+    """
     keys: list[float] = []
     for times in columns:
         keys.extend(accumulate(times, max))

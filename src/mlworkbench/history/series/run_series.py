@@ -1,4 +1,4 @@
-"""The series of a run, whether it has a folder of its own or was made inside another run."""
+"""Series of a run, whether it has its own folder or is nested in another run."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any, Protocol
 
 from ...model import Run
 from ...paths import UserPaths
-from ..family import told_name
-from .drawing import Column
+from ..nested_runs import name_in_script
+from .downsampling import Column, Span
 from .points import Points
-from .series import Name, Series, Value
+from .series_store import Name, Series, Value
 
 
 class _History(Protocol):
     paths: UserPaths
 
-    def known(self, run_id: str) -> tuple[Run, Any]: ...
+    def load(self, run_id: str) -> tuple[Run, Any]: ...
 
 
-class Measured:
-    """What one run measured, up to this moment. To be closed, or used with ``with``."""
+class RunSeries:
+    """Current metrics of one run. Close the object after use, or use it as a context manager."""
 
     def __init__(self, history: _History, run: Run) -> None:
         self._child: str | None = None
         if run.spec.inside:
-            parent = history.known(run.spec.folder)[0]
-            self._child = told_name(parent, run.id)
+            parent = history.load(run.spec.folder)[0]
+            self._child = name_in_script(parent, run.id)
         self._series = Series(history.paths.root.run(run.spec.folder))
         self._series.catch_up()
 
@@ -36,11 +36,11 @@ class Measured:
     def points(self, name: str) -> Points:
         return self._series.points(name, self._child)
 
-    def drawn(self, name: str, width: int, x: str = "step", span: tuple[float, float] | None = None) -> list[Column]:
-        return self._series.drawn(name, width, x, self._child, span)
+    def downsample(self, name: str, width: int, x: str = "step", span: Span | None = None) -> list[Column]:
+        return self._series.downsample(name, width, x, self._child, span)
 
-    def ends(self, name: str) -> tuple[float, float] | None:
-        return self._series.ends(name, self._child)
+    def value_range(self, name: str) -> Span | None:
+        return self._series.value_range(name, self._child)
 
     def has_steps(self, name: str) -> bool:
         return self._series.has_steps(name, self._child)
@@ -57,8 +57,10 @@ class Measured:
     def close(self) -> None:
         self._series.close()
 
-    def __enter__(self) -> Measured:
+    def __enter__(self) -> RunSeries:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""The SQLite file of a run's points. All in it comes from the metric files: a damaged one is deleted and made anew."""
+"""SQLite file with a run's series. If damaged, it is deleted and rebuilt from the metrics files."""
 
 from __future__ import annotations
 
@@ -11,24 +11,32 @@ from typing import TypeVar
 import apsw
 
 from ...remote.shared import machine
-from ..database import DAMAGE, transact
-from . import tables
+from ..database import DAMAGE_ERRORS, transact
+from . import series_schema
 
-Answer = TypeVar("Answer")
-Body = Callable[[apsw.Connection], Answer]
+Result = TypeVar("Result")
+Body = Callable[[apsw.Connection], Result]
 
-_WAIT = 60.0  # seconds for another process, which is at the same work
+_WAIT = 60.0  # seconds to wait for another process that writes the same file
 _MEMORY = ":memory:"
-_DAMAGE = (*DAMAGE, apsw.SQLError)  # the latter: tables that are not ours
-# The disk is full, the folder is gone or not ours, another program holds the file.
-_REFUSED = (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.BusyError, apsw.PermissionsError)
+_DAMAGE_ERRORS = (*DAMAGE_ERRORS, apsw.SQLError)  # SQLError: unexpected tables
+# The disk is full, the folder is missing or not writable, or another program has locked the file.
+_REFUSED_ERRORS = (
+    apsw.FullError,
+    apsw.IOError,
+    apsw.ReadOnlyError,
+    apsw.CantOpenError,
+    apsw.BusyError,
+    apsw.PermissionsError,
+)
 
 
 class SeriesFile:
-    """One connection, opened when first needed.
+    """Connection to a series file, opened on first use.
 
-    Where the disk refuses, it is a database in memory that starts empty: a full disk keeps nobody from looking.
-    Writers hold a lock of their own, because a damaged file must not be replaced while its journal is in use.
+    If the file cannot be opened or written, an empty in-memory database replaces it, so that metrics
+    remain readable even on a full disk. Writers hold a separate lock, because a damaged file must not
+    be replaced while its journal is in use.
     """
 
     def __init__(self, path: str) -> None:
@@ -40,64 +48,67 @@ class SeriesFile:
     def exists(self) -> bool:
         return self._in_memory or _identity(self._path) is not None
 
-    def read(self, body: Body[Answer], refill: Callable[[], None]) -> Answer:
-        """Run ``body`` over one unchanging state. It may run again, after ``refill`` has filled an empty file."""
+    def read(self, body: Body[Result], refill: Callable[[], None]) -> Result:
+        """Run ``body`` in a read transaction.
+
+        If it fails, ``refill`` is called to rebuild the data, and ``body`` runs again.
+        """
         for _ in range(2):
             try:
                 return transact(self._open(), body, "BEGIN")
-            except _DAMAGE:
-                self.forget()
-            except _REFUSED:
-                self._turn_to_memory()
+            except _DAMAGE_ERRORS:
+                self.delete()
+            except _REFUSED_ERRORS:
+                self._switch_to_memory()
             refill()
         try:
             return transact(self._open(), body, "BEGIN")
-        except (*_DAMAGE, *_REFUSED):
-            self._turn_to_memory()
+        except (*_DAMAGE_ERRORS, *_REFUSED_ERRORS):
+            self._switch_to_memory()
             refill()
             return transact(self._open(), body, "BEGIN")
 
     def write(self, step: Body[bool]) -> None:
-        """Run ``step``, each time in a transaction, as long as it says that there is more to do."""
+        """Run ``step`` in successive transactions until it returns False."""
         try:
             self._write(step)
             return
-        except _DAMAGE:
-            self.forget()
-        except (*_REFUSED, OSError):
-            self._turn_to_memory()
+        except _DAMAGE_ERRORS:
+            self.delete()
+        except (*_REFUSED_ERRORS, OSError):
+            self._switch_to_memory()
         try:
             self._write(step)
-        except (*_DAMAGE, *_REFUSED, OSError):
-            self._turn_to_memory()
+        except (*_DAMAGE_ERRORS, *_REFUSED_ERRORS, OSError):
+            self._switch_to_memory()
             self._write(step)
 
     def _write(self, step: Body[bool]) -> None:
-        with self._alone() as alone:
-            if not alone:
-                return  # it is being done, and takes its time: what is there can be read
+        with self._exclusive_lock() as is_exclusive:
+            if not is_exclusive:
+                return  # another process is writing: the existing content can be read
             if not self.exists():
                 self._create()
             while transact(self._open(), step):
                 pass
 
-    def forget(self) -> None:
-        """Delete the file, if it is still the one that was opened here."""
-        opened = self._identity
+    def delete(self) -> None:
+        """Delete the file if it is still the one that this object opened."""
+        identity = self._identity
         self._close()
         if self._in_memory:
             return
         try:
-            with self._alone() as alone:
-                if alone and opened == _identity(self._path):
-                    for ending in ("-journal", ""):  # the file last: a journal must not outlive it
+            with self._exclusive_lock() as is_exclusive:
+                if is_exclusive and identity == _identity(self._path):
+                    for suffix in ("-journal", ""):  # delete the database last: a journal must not outlive it
                         with suppress(FileNotFoundError):
-                            os.unlink(self._path + ending)
+                            os.unlink(self._path + suffix)
         except OSError:
-            self._turn_to_memory()
+            self._switch_to_memory()
 
     def close(self) -> None:
-        """Can be used again: then it is opened again, and the disk asked again."""
+        """Close the connection. The next use opens the file again, even after a switch to memory."""
         self._close()
         self._in_memory = False
 
@@ -112,14 +123,14 @@ class SeriesFile:
         self._close()
         if self._in_memory:
             self._connection = apsw.Connection(_MEMORY)
-            tables.create(self._connection)
+            series_schema.create(self._connection)
             return self._connection
-        self._identity = _identity(self._path)  # before anything is read: what is damaged is this one
+        self._identity = _identity(self._path)  # before reading, so that damage is attributed to this file
         connection = apsw.Connection(self._path, flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.set_busy_timeout(int(_WAIT * 1000))
             connection.execute("PRAGMA synchronous = OFF")
-            transact(connection, tables.check, "BEGIN")
+            transact(connection, series_schema.check, "BEGIN")
         except BaseException:
             connection.close()
             raise
@@ -127,7 +138,7 @@ class SeriesFile:
         return connection
 
     def _create(self) -> None:
-        """Under another name first: nobody meets it half made."""
+        """Create the file under a temporary name first, so that no process opens an incomplete one."""
         new = f"{self._path}.new"
         with suppress(FileNotFoundError):
             os.unlink(new)
@@ -135,36 +146,36 @@ class SeriesFile:
         connection = apsw.Connection(new)
         try:
             connection.execute("PRAGMA journal_mode = OFF")
-            transact(connection, tables.create)
+            transact(connection, series_schema.create)
         finally:
             connection.close()
         with suppress(FileNotFoundError):
-            os.unlink(self._path + "-journal")  # of a file that somebody deleted
+            os.unlink(self._path + "-journal")  # left over from a deleted file
         os.replace(new, self._path)
 
-    def _turn_to_memory(self) -> None:
+    def _switch_to_memory(self) -> None:
         self._close()
         self._in_memory = True
 
     @contextmanager
-    def _alone(self) -> Iterator[bool]:
-        """Whether this process is the one that writes."""
+    def _exclusive_lock(self) -> Iterator[bool]:
+        """Hold the write lock. Yield whether this process acquired it."""
         if self._in_memory:
             yield True
             return
-        patience = time.monotonic() + _WAIT
-        while (held := machine.lock(f"{self._path}.lock")) is None and time.monotonic() < patience:
+        deadline = time.monotonic() + _WAIT
+        while (lock := machine.lock(f"{self._path}.lock")) is None and time.monotonic() < deadline:
             time.sleep(0.01)
         try:
-            yield held is not None
+            yield lock is not None
         finally:
-            if held is not None:
-                os.close(held)
+            if lock is not None:
+                os.close(lock)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        facts = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return facts.st_dev, facts.st_ino
+    return status.st_dev, status.st_ino

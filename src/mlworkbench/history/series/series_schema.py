@@ -1,7 +1,7 @@
-"""The tables of a run's ``series.db``: chunks of points, other values, and how far the metric files were read.
+"""Tables of a run's ``series.db``: chunks of points, other values, and read positions.
 
-Every row has a checksum of its content. A series says how many points it has, and so does a file: what a disk lost or
-changed is noticed where it is read. All is written by one process at a time, which keeps names apart by itself.
+Every row has a checksum. Series and files store their number of points, so that readers detect lost
+or changed data. Only one process writes at a time, and it ensures that names are unique.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from zlib import crc32
 import apsw
 
 from ..database import Damaged
-from .drawing import Chunk
-from .lines import Key, Lines, Other
-from .points import BYTE_ORDER, CHUNK, NO_STEP, Points, summarise_chunk
+from .downsampling import Chunk
+from .metric_lines import Key, Lines, OtherValue
+from .points import BYTE_ORDER, CHUNK, NO_STEP, Points, summarize_chunk
 
 NUMBER, VALUE, ROW, SAME = KINDS = ("number", "value", "row", "same")
 VERSION = 2 + BYTE_ORDER
@@ -46,23 +46,23 @@ _TABLES = (
 )
 
 
-class Place(NamedTuple):
-    """How far a metric file was read."""
+class FilePosition(NamedTuple):
+    """Position up to which a metrics file has been read."""
 
     file: int
     offset: int
-    skipping: bool  # in the middle of a line that is too long to be one
-    points: int  # and other values, in all
+    skipping: bool  # the offset is inside an overlong line
+    points: int  # total number of points and other values read
 
 
 @dataclass
-class Known:
-    """A series. The counts are of what begins there: a long value is one, in however many pieces."""
+class SeriesInfo:
+    """Counts of a series. A long value counts once, regardless of its number of pieces."""
 
     id: int
     numbers: int = 0
-    others: int = 0  # rows of the table
-    counts: Counter[str] = field(default_factory=Counter)  # of the kinds but numbers
+    others: int = 0  # rows in the ``others`` table
+    counts: Counter[str] = field(default_factory=Counter)  # by kind, except numbers
 
 
 def create(connection: apsw.Connection) -> None:
@@ -72,25 +72,25 @@ def create(connection: apsw.Connection) -> None:
 
 
 def check(connection: apsw.Connection) -> None:
-    """Raises Damaged where the file is not one of ours, or something is missing in it."""
+    """Raise Damaged if the file has a different schema or if rows are missing."""
     if list(connection.execute("PRAGMA user_version")) != [(VERSION,)]:
         raise Damaged("another version")
     if {text for (text,) in connection.execute("SELECT sql FROM sqlite_schema")} != set(_TABLES):
         raise Damaged("other tables")
-    read = sum(place.points for place in places(connection).values())
-    if read != sum(one.numbers + one.others for one in all_series(connection).values()):
+    expected = sum(position.points for position in read_positions(connection).values())
+    if expected != sum(series.numbers + series.others for series in read_series(connection).values()):
         raise Damaged("points are missing")
 
 
-def _sum(*values: object) -> int:
-    # SQLite keeps no sign of a zero: what was written as -0.0 comes back as 0.0.
-    said = ("0.0" if (one := repr(value)) == "-0.0" else one for value in values)
-    return crc32("\x1f".join(said).encode("utf-8"))
+def _checksum(*values: object) -> int:
+    # SQLite drops the sign of zero and returns -0.0 as 0.0.
+    texts = ("0.0" if (text := repr(value)) == "-0.0" else text for value in values)
+    return crc32("\x1f".join(texts).encode("utf-8"))
 
 
-def _sound(*values: Any) -> tuple[Any, ...]:
-    """A row without its checksum, which comes last."""
-    if _sum(*values[:-1]) != values[-1]:
+def _verify_row(*values: Any) -> tuple[Any, ...]:
+    """Verify a row, whose last value is its checksum, and return the other values."""
+    if _checksum(*values[:-1]) != values[-1]:
         raise Damaged("a row")
     return values[:-1]
 
@@ -98,80 +98,82 @@ def _sound(*values: Any) -> tuple[Any, ...]:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def places(connection: apsw.Connection) -> dict[bytes, Place]:
-    found = {}
-    for told in connection.execute("SELECT id, name, offset, skipping, points, checksum FROM files"):
-        file, name, offset, skipping, points = _sound(*told)
-        found[name] = Place(file, offset, bool(skipping), points)
-    return found
+def read_positions(connection: apsw.Connection) -> dict[bytes, FilePosition]:
+    positions = {}
+    for row in connection.execute("SELECT id, name, offset, skipping, points, checksum FROM files"):
+        file, name, offset, skipping, points = _verify_row(*row)
+        positions[name] = FilePosition(file, offset, bool(skipping), points)
+    return positions
 
 
-def all_series(connection: apsw.Connection) -> dict[Key, Known]:
-    found = {}
-    for told in connection.execute("SELECT * FROM series"):
-        number, child, name, numbers, others, *counts = _sound(*told)
-        found[child, name] = Known(number, numbers, others, Counter(dict(zip(KINDS[1:], counts, strict=True))))
-    return found
+def read_series(connection: apsw.Connection) -> dict[Key, SeriesInfo]:
+    result = {}
+    for row in connection.execute("SELECT * FROM series"):
+        number, child, name, numbers, others, *counts = _verify_row(*row)
+        result[child, name] = SeriesInfo(number, numbers, others, Counter(dict(zip(KINDS[1:], counts, strict=True))))
+    return result
 
 
-def write(connection: apsw.Connection, known: dict[Key, Known], name: bytes, place: Place, lines: Lines) -> None:
-    """What was found in a file since it was last read, and how far that is now."""
-    changed, points = set(), place.points
+def write(
+    connection: apsw.Connection, series_by_key: dict[Key, SeriesInfo], name: bytes, position: FilePosition, lines: Lines
+) -> None:
+    """Write the lines parsed since the last read of a file, and the new read position."""
+    changed, points = set(), position.points
     for key, new in lines.points.items():
         if new:
-            series = known.setdefault(key, Known(len(known) + 1))
-            _append(connection, series.id, place.file, new)
+            series = series_by_key.setdefault(key, SeriesInfo(len(series_by_key) + 1))
+            _append_points(connection, series.id, position.file, new)
             series.numbers += len(new)
             points += len(new)
             changed.add(key)
     for key, other in lines.others:
-        series = known.setdefault(key, Known(len(known) + 1))
-        told = (series.id, place.file, *other)
-        connection.execute("INSERT INTO others VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*told, _sum(*told)))
+        series = series_by_key.setdefault(key, SeriesInfo(len(series_by_key) + 1))
+        row = (series.id, position.file, *other)
+        connection.execute("INSERT INTO others VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, _checksum(*row)))
         series.others += 1
         series.counts[other.kind] += other.first
         points += 1
         changed.add(key)
     for key in sorted(changed):
-        _replace(connection, "series", _series_row(key, known[key]))
-    _replace(connection, "files", (place.file, name, place.offset, int(place.skipping), points))
+        _replace(connection, "series", _series_row(key, series_by_key[key]))
+    _replace(connection, "files", (position.file, name, position.offset, int(position.skipping), points))
 
 
-def _series_row(key: Key, one: Known) -> tuple[object, ...]:
-    return (one.id, *key, one.numbers, one.others, *(one.counts[kind] for kind in KINDS[1:]))
+def _series_row(key: Key, series: SeriesInfo) -> tuple[object, ...]:
+    return (series.id, *key, series.numbers, series.others, *(series.counts[kind] for kind in KINDS[1:]))
 
 
 def _replace(connection: apsw.Connection, table: str, row: tuple[Any, ...]) -> None:
     marks = ", ?" * len(row)
-    connection.execute(f"INSERT OR REPLACE INTO {table} VALUES (?{marks})", (*row, _sum(*row)))
+    connection.execute(f"INSERT OR REPLACE INTO {table} VALUES (?{marks})", (*row, _checksum(*row)))
 
 
-_CHUNKS = "SELECT series, file, nr, count, stepped, checksum, summary, id FROM chunks WHERE series = ?"
+_SELECT_CHUNKS = "SELECT series, file, nr, count, stepped, checksum, summary, id FROM chunks WHERE series = ?"
 
 
-def _append(connection: apsw.Connection, series: int, file: int, points: Points) -> None:
+def _append_points(connection: apsw.Connection, series: int, file: int, points: Points) -> None:
     nr, start = 0, 0
-    for told in connection.execute(_CHUNKS + " AND file = ? ORDER BY nr DESC LIMIT 1", (series, file)):
-        row, last = _chunk(connection, *told)
+    for record in connection.execute(_SELECT_CHUNKS + " AND file = ? ORDER BY nr DESC LIMIT 1", (series, file)):
+        row, last = _decode_chunk(connection, *record)
         nr = last.nr + 1
         if last.count < CHUNK:
             nr, start = last.nr, CHUNK - last.count
             whole = last.load()
             whole.extend(points.part(0, start))
-            _put_chunk(connection, (series, file, nr), whole, summarise_chunk(whole, last.summary, last.count), row)
+            _write_chunk(connection, (series, file, nr), whole, summarize_chunk(whole, last.summary, last.count), row)
             nr += 1
     for at in range(start, len(points), CHUNK):
         chunk = points.part(at, at + CHUNK)
-        _put_chunk(connection, (series, file, nr), chunk, summarise_chunk(chunk))
+        _write_chunk(connection, (series, file, nr), chunk, summarize_chunk(chunk))
         nr += 1
 
 
-def _put_chunk(
-    connection: apsw.Connection, where: tuple[int, int, int], chunk: Points, summary: bytes, row: int | None = None
+def _write_chunk(
+    connection: apsw.Connection, key: tuple[int, int, int], chunk: Points, summary: bytes, row: int | None = None
 ) -> None:
-    told = (*where, len(chunk), len(chunk) - chunk.steps.count(NO_STEP))
-    checksum = crc32(summary, _sum(*told))
-    connection.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (row, *told, summary, checksum))
+    head = (*key, len(chunk), len(chunk) - chunk.steps.count(NO_STEP))
+    checksum = crc32(summary, _checksum(*head))
+    connection.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (row, *head, summary, checksum))
     body, row = chunk.pack(), row or connection.last_insert_rowid()
     connection.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?, ?)", (row, crc32(body, row), body))
 
@@ -179,42 +181,42 @@ def _put_chunk(
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def of_child(known: dict[Key, Known], child: str) -> dict[str, Known]:
-    """The series of a child, by name; of the run itself where the run is that child."""
-    if (child, "") in known and known[child, ""].counts[SAME]:
+def select_child(series_by_key: dict[Key, SeriesInfo], child: str) -> dict[str, SeriesInfo]:
+    """Return the series of a nested run by name, or the run's own if ``child`` is the run itself."""
+    if (child, "") in series_by_key and series_by_key[child, ""].counts[SAME]:
         child = ""
-    return {name: one for (whose, name), one in known.items() if whose == child}
+    return {name: series for (owner, name), series in series_by_key.items() if owner == child}
 
 
-def chunks(connection: apsw.Connection, series: Known) -> Iterator[tuple[bytes, Chunk]]:
-    """By file and number, with the file's name. Their points are loaded when asked for."""
-    names = {place.file: name for name, place in places(connection).items()}
-    found: dict[bytes, list[Chunk]] = {}
-    for told in connection.execute(_CHUNKS + " ORDER BY file, nr", (series.id,)):
-        _, chunk = _chunk(connection, *told)
-        found.setdefault(_named(names, told[1]), []).append(chunk)
-    if sum(chunk.count for part in found.values() for chunk in part) != series.numbers:
+def read_chunks(connection: apsw.Connection, series: SeriesInfo) -> Iterator[tuple[bytes, Chunk]]:
+    """Yield chunks with their file names, sorted by file and number. Points are loaded on demand."""
+    names = {position.file: name for name, position in read_positions(connection).items()}
+    by_file: dict[bytes, list[Chunk]] = {}
+    for record in connection.execute(_SELECT_CHUNKS + " ORDER BY file, nr", (series.id,)):
+        _, chunk = _decode_chunk(connection, *record)
+        by_file.setdefault(_file_name(names, record[1]), []).append(chunk)
+    if sum(chunk.count for file_chunks in by_file.values() for chunk in file_chunks) != series.numbers:
         raise Damaged("points are missing")
-    for name in sorted(found):
-        for chunk in found[name]:
+    for name in sorted(by_file):
+        for chunk in by_file[name]:
             yield name, chunk
 
 
-def _named(names: dict[int, bytes], file: int) -> bytes:
+def _file_name(names: dict[int, bytes], file: int) -> bytes:
     if file not in names:
         raise Damaged("a file is missing")
     return names[file]
 
 
-def _chunk(connection: apsw.Connection, *told: Any) -> tuple[int, Chunk]:
-    *head, checksum, summary, row = told
-    if not isinstance(summary, bytes) or crc32(summary, _sum(*head)) != checksum:
+def _decode_chunk(connection: apsw.Connection, *record: Any) -> tuple[int, Chunk]:
+    *head, checksum, summary, row = record
+    if not isinstance(summary, bytes) or crc32(summary, _checksum(*head)) != checksum:
         raise Damaged("a chunk")
     nr, count, stepped = head[2:]
-    return row, Chunk(nr, count, stepped, summary, partial(_load, connection, row, count))
+    return row, Chunk(nr, count, stepped, summary, partial(_load_points, connection, row, count))
 
 
-def _load(connection: apsw.Connection, row: int, count: int) -> Points:
+def _load_points(connection: apsw.Connection, row: int, count: int) -> Points:
     for checksum, body in connection.execute("SELECT checksum, body FROM bodies WHERE id = ?", (row,)):
         if not isinstance(body, bytes) or crc32(body, row) != checksum or len(body) != 24 * count:
             raise Damaged("a body")
@@ -222,24 +224,26 @@ def _load(connection: apsw.Connection, row: int, count: int) -> Points:
     raise Damaged("a body is missing")
 
 
-def others(connection: apsw.Connection, series: Known, kind: str, newest: int | None) -> dict[bytes, list[Other]]:
-    """By file, in the order of their lines; of each file all, or the last ones down to ``newest`` beginnings."""
-    found = {}
+def read_others(
+    connection: apsw.Connection, series: SeriesInfo, kind: str, newest: int | None
+) -> dict[bytes, list[OtherValue]]:
+    """Return other values by file, in line order: all, or at least each file's ``newest`` values."""
+    by_file = {}
     count = 0
     query = """SELECT series, file, kind, first, step, time, way, start, body, checksum
         FROM others WHERE series = ? AND file = ? ORDER BY id DESC"""
-    for name, place in sorted(places(connection).items()):
-        mine: list[Other] = []
-        begun = 0
-        for told in connection.execute(query, (series.id, place.file)):
-            if newest is not None and begun >= newest:
+    for name, position in sorted(read_positions(connection).items()):
+        values: list[OtherValue] = []
+        started = 0
+        for row in connection.execute(query, (series.id, position.file)):
+            if newest is not None and started >= newest:
                 break
-            other = Other(*_sound(*told)[2:])
+            other = OtherValue(*_verify_row(*row)[2:])
             count += 1
             if other.kind == kind:
-                mine.append(other)
-                begun += other.first
-        found[name] = mine[::-1]
+                values.append(other)
+                started += other.first
+        by_file[name] = values[::-1]
     if newest is None and count != series.others:
         raise Damaged("values are missing")
-    return found
+    return by_file

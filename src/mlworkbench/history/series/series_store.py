@@ -1,7 +1,8 @@
-"""A run's points, stored so that a million of them draw at once.
+"""Metric series of a run, stored for fast charts of millions of points.
 
-``series.db`` in the run's folder is made from its metric files, and goes on where it stopped. How far a file was read
-is stored in one transaction with what was found there: nothing is lost and nothing comes twice, whoever dies when.
+``series.db`` in the run folder is derived from the metrics files and updated incrementally. Points
+and read positions are written in one transaction, so a killed process neither loses nor duplicates
+points.
 """
 
 from __future__ import annotations
@@ -18,40 +19,40 @@ import apsw
 from ...remote.shared import metric_files
 from ...remote.shared.failpoint import failpoint
 from ...remote.shared.layout import RunFolder
-from ..reading import LINE, as_float
-from . import tables
-from .drawing import Column, Span, columns, draw, ends, has_steps
-from .file import SeriesFile
-from .hands import read_together
-from .lines import Key, tidy
-from .longvalues import Value, joined
-from .points import NO_STEP, Points, by_time, merged
-from .sources import sizes
-from .tables import NUMBER, ROW, VALUE, Known, Place
+from ..journal_parsing import MAX_LINE, as_float
+from . import series_schema
+from .downsampling import Column, Span, columns, downsample_chunks, has_steps, value_range
+from .metric_lines import Key, sqlite_text
+from .metric_sources import list_file_sizes
+from .other_values import Value, join_pieces
+from .parallel_parse import read_in_parallel
+from .points import NO_STEP, Points, merge_by_time, order_by_time
+from .series_file import SeriesFile
+from .series_schema import NUMBER, ROW, VALUE, FilePosition, SeriesInfo
 
 __all__ = ["NO_STEP", "Column", "Name", "Points", "Series", "Value"]
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
-_STRIDE = 32 * 1024 * 1024  # bytes of one transaction
+_TRANSACTION_BYTES = 32 * 1024 * 1024  # Maximum bytes per transaction
 
 
 @dataclass(frozen=True)
 class Name:
-    """A series. A name that was logged both as numbers and as texts is two of them."""
+    """Name and kind of a series. A name logged with both numbers and strings has two entries."""
 
     name: str
-    kind: str  # "number", "value" or "row"
+    kind: str  # "number", "value", or "row"
     count: int
 
 
 class Series:
-    """The points of one run. ``child``: of a run that the script made inside of it, such as a nested MLflow run."""
+    """Series of one run. ``child`` selects a nested run, such as a nested MLflow run."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._metrics = folder.metrics
         self._file = SeriesFile(os.path.join(folder.path, "series.db"))
-        self._cached: tuple[object, dict[Key, Known]] | None = None
+        self._cached: tuple[object, dict[Key, SeriesInfo]] | None = None
 
     def __enter__(self) -> Series:
         return self
@@ -62,168 +63,177 @@ class Series:
     def close(self) -> None:
         self._file.close()
 
-    # -- taking in ---------------------------------------------------------------------------------
+    # -- ingesting ---------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Take in what is new in the metric files."""
-        known = self._file.read(tables.places, self._refill) if self._file.exists() else None
-        # After that: another process may have read further meanwhile, in files that grow.
-        there = sizes(self._metrics, known or ())
-        if known is not None:
-            if any(there.get(name, -1) < place.offset for name, place in known.items()):
-                self._file.forget()  # files that are only ever appended to are gone or shorter: these are others
-            elif all(name in known and known[name].offset == end for name, end in there.items()):
+        """Ingest new content of the metrics files."""
+        positions = self._file.read(series_schema.read_positions, self._refill) if self._file.exists() else None
+        # List sizes after positions: another process may advance the positions while files grow.
+        file_sizes = list_file_sizes(self._metrics, positions or ())
+        if positions is not None:
+            if any(file_sizes.get(name, -1) < position.offset for name, position in positions.items()):
+                self._file.delete()  # an append-only file is missing or shorter, so it is a different file
+            elif all(name in positions and positions[name].offset == end for name, end in file_sizes.items()):
                 return
-            elif _bytes_left(known) < LINE:
-                return  # a run has no more points than that
-        if there:
+            elif _bytes_left(positions) < MAX_LINE:
+                return  # the run has reached its size limit
+        if file_sizes:
             self._refill()
 
     def _refill(self) -> None:
-        there = sizes(self._metrics)  # no more than is there now: a script may write quicker than this reads
-        self._file.write(lambda connection: self._take(connection, there))
+        # Read only up to the current sizes: a script may write faster than this process reads.
+        file_sizes = list_file_sizes(self._metrics)
+        self._file.write(lambda connection: self._ingest(connection, file_sizes))
 
-    def _take(self, connection: apsw.Connection, there: dict[bytes, int]) -> bool:
-        """Take in as much as one transaction holds; whether there is more."""
+    def _ingest(self, connection: apsw.Connection, file_sizes: dict[bytes, int]) -> bool:
+        """Ingest at most one transaction's worth of data. Return whether there is more."""
         self._cached = None
-        places, known = tables.places(connection), tables.all_series(connection)
-        names, room, more = set(known), min(_STRIDE, _bytes_left(places)), False
-        stride = room
-        for name, size in there.items():
-            place = places.setdefault(name, Place(len(places) + 1, 0, False, 0))
-            end = min(size, place.offset + max(0, room))
-            reached, lines = read_together(os.path.join(os.fsencode(self._metrics), name), place, end, names)
-            tables.write(connection, known, name, reached, lines)
-            room -= reached.offset - place.offset
+        positions, known = series_schema.read_positions(connection), series_schema.read_series(connection)
+        names, budget, has_more = set(known), min(_TRANSACTION_BYTES, _bytes_left(positions)), False
+        full_budget = budget
+        for name, size in file_sizes.items():
+            position = positions.setdefault(name, FilePosition(len(positions) + 1, 0, False, 0))
+            end = min(size, position.offset + max(0, budget))
+            reached, lines = read_in_parallel(os.path.join(os.fsencode(self._metrics), name), position, end, names)
+            series_schema.write(connection, known, name, reached, lines)
+            budget -= reached.offset - position.offset
             if end < size:
-                more = room < stride
+                has_more = budget < full_budget
                 break
         failpoint("points")
-        return more
+        return has_more
 
     # -- reading -----------------------------------------------------------------------------------
 
     def names(self, child: str | None = None) -> list[Name]:
-        """In the order in which they were first seen."""
-        found = self._read(lambda connection: self._known(connection, child)) or {}
-        counts = [(name, {NUMBER: one.numbers, **one.counts}) for name, one in found.items()]
-        return [Name(name, kind, told[kind]) for name, told in counts for kind in (NUMBER, VALUE, ROW) if told[kind]]
+        """Return the series in order of first occurrence."""
+        series = self._read(lambda connection: self._child_series(connection, child)) or {}
+        counts = [(name, {NUMBER: info.numbers, **info.counts}) for name, info in series.items()]
+        return [Name(name, kind, kinds[kind]) for name, kinds in counts for kind in (NUMBER, VALUE, ROW) if kinds[kind]]
 
     def points(self, name: str, child: str | None = None) -> Points:
-        """All numbers of this name. Those of several processes are put in order by their times."""
+        """Return all numbers of a series. Points from several processes are merged by time."""
 
-        def read(connection: apsw.Connection, series: Known) -> Points:
+        def read(connection: apsw.Connection, series: SeriesInfo) -> Points:
             parts: dict[bytes, Points] = {}
-            for file, chunk in tables.chunks(connection, series):
+            for file, chunk in series_schema.read_chunks(connection, series):
                 parts.setdefault(file, Points()).extend(chunk.load())
-            return merged(list(parts.values()))
+            return merge_by_time(list(parts.values()))
 
-        return self._of(name, child, read) or _numbers(self.column(name, child))
+        return self._read_series(name, child, read) or _numeric_points(self.column(name, child))
 
-    def drawn(
+    def downsample(
         self, name: str, width: int, x: str = "step", child: str | None = None, span: Span | None = None
     ) -> list[Column]:
-        """What a picture of ``width`` columns shows of it. ``x``: step or time; ``span``: only this part of the x axis.
+        """Reduce a series to at most ``width`` columns.
 
-        Where a point has no step, or all have the same, x is the number of the point.
+        ``x`` is "step" or "time"; ``span`` is the visible part of the x axis. If a point has no step, or
+        all steps are equal, the index of the point is used instead of its step.
         """
 
-        def read(connection: apsw.Connection, series: Known) -> list[Column]:
-            return draw([chunk for _, chunk in tables.chunks(connection, series)], width, x, span)
+        def read(connection: apsw.Connection, series: SeriesInfo) -> list[Column]:
+            return downsample_chunks(
+                [chunk for _, chunk in series_schema.read_chunks(connection, series)], width, x, span
+            )
 
-        found = self._of(name, child, read)
-        if found is not None:
-            return found
-        points = _numbers(self.column(name, child))
+        result = self._read_series(name, child, read)
+        if result is not None:
+            return result
+        points = _numeric_points(self.column(name, child))
         return columns(points.times if x == "time" else range(len(points)), points.values, width, span)
 
-    def ends(self, name: str, child: str | None = None) -> Span | None:
-        """The least and the largest of its finite values."""
+    def value_range(self, name: str, child: str | None = None) -> Span | None:
+        """Return the minimum and maximum of the finite values."""
 
-        def read(connection: apsw.Connection, series: Known) -> Span | None:
-            return ends(chunk for _, chunk in tables.chunks(connection, series))
+        def read(connection: apsw.Connection, series: SeriesInfo) -> Span | None:
+            return value_range(chunk for _, chunk in series_schema.read_chunks(connection, series))
 
-        found = self._of(name, child, read)
-        if found is not None:
-            return found
-        values = [value for value in _numbers(self.column(name, child)).values if isfinite(value)]
+        result = self._read_series(name, child, read)
+        if result is not None:
+            return result
+        values = [value for value in _numeric_points(self.column(name, child)).values if isfinite(value)]
         return (min(values), max(values)) if values else None
 
     def has_steps(self, name: str, child: str | None = None) -> bool:
-        """Whether a picture of it goes by steps."""
+        """Return whether charts of this series use the step as x axis."""
 
-        def read(connection: apsw.Connection, series: Known) -> bool:
-            return has_steps([chunk for _, chunk in tables.chunks(connection, series)])
+        def read(connection: apsw.Connection, series: SeriesInfo) -> bool:
+            return has_steps([chunk for _, chunk in series_schema.read_chunks(connection, series)])
 
-        return self._of(name, child, read) or False
+        return self._read_series(name, child, read) or False
 
     def values(self, name: str, child: str | None = None, newest: int | None = None) -> list[Value]:
-        """Values that are no numbers: texts, lists and the like; all, or as many of the newest."""
-        found = self._others(name, child, "value", newest)
-        return found or [one for one in self.column(name, child) if not _is_number(one.value)][-(newest or 0) :]
+        """Return non-numeric values, such as strings and lists: all, or only the ``newest`` ones."""
+        values = self._others(name, child, "value", newest)
+        return values or [value for value in self.column(name, child) if not _is_number(value.value)][-(newest or 0) :]
 
     def rows(self, name: str, child: str | None = None, newest: int | None = None) -> list[dict[str, Any]]:
-        """The rows of a table that was logged row by row."""
+        """Return the rows of a table that was logged row by row."""
         return [value.value for value in self._others(name, child, "row", newest)]
 
     def column(self, name: str, child: str | None = None) -> list[Value]:
-        """Of a table that was logged row by row, where the name is ``table.column`` and none of its own."""
-        known = {one.name: one.kind for one in self.names(child)}
-        for at, sign in enumerate(name if tidy(name) not in known else ""):
-            if sign == "." and known.get(tidy(name[:at])) == ROW:
+        """Return a column of a table that was logged row by row.
+
+        ``name`` is ``table.column``. If a series has that name, the result is empty.
+        """
+        kinds = {series.name: series.kind for series in self.names(child)}
+        for at, character in enumerate(name if sqlite_text(name) not in kinds else ""):
+            if character == "." and kinds.get(sqlite_text(name[:at])) == ROW:
                 rows = self._others(name[:at], child, "row", None)
-                found = [row._replace(value=row.value[name[at + 1 :]]) for row in rows if name[at + 1 :] in row.value]
-                if found:
-                    return found
+                values = [row._replace(value=row.value[name[at + 1 :]]) for row in rows if name[at + 1 :] in row.value]
+                if values:
+                    return values
         return []
 
     def _others(self, name: str, child: str | None, kind: str, newest: int | None) -> list[Value]:
-        def read(connection: apsw.Connection, series: Known) -> list[Value]:
-            parts = tables.others(connection, series, kind, newest).values()
-            found = [list(joined(part)) for part in parts]
-            order = by_time([array("d", (value.time for value in part)) for part in found])
+        def read(connection: apsw.Connection, series: SeriesInfo) -> list[Value]:
+            parts = series_schema.read_others(connection, series, kind, newest).values()
+            found = [list(join_pieces(part)) for part in parts]
+            order = order_by_time([array("d", (value.time for value in part)) for part in found])
             together = [value for part in found for value in part]
             if newest is not None:
                 order = order[max(0, len(order) - newest) :]
             return [together[at] for at in order]
 
-        return self._of(name, child, read) or []
+        return self._read_series(name, child, read) or []
 
-    def _of(self, name: str, child: str | None, body: Callable[[apsw.Connection, Known], Answer]) -> Answer | None:
-        def read(connection: apsw.Connection) -> Answer | None:
-            series = self._known(connection, child).get(tidy(name))
+    def _read_series(
+        self, name: str, child: str | None, body: Callable[[apsw.Connection, SeriesInfo], Result]
+    ) -> Result | None:
+        def read(connection: apsw.Connection) -> Result | None:
+            series = self._child_series(connection, child).get(sqlite_text(name))
             return None if series is None else body(connection, series)
 
         return self._read(read)
 
-    def _known(self, connection: apsw.Connection, child: str | None) -> dict[str, Known]:
-        """The series of a child. With ten thousand names it matters that they are not read for every one of them."""
+    def _child_series(self, connection: apsw.Connection, child: str | None) -> dict[str, SeriesInfo]:
+        """Return the series of a nested run, cached because rereading thousands of names is slow."""
         version = connection, *connection.execute("PRAGMA data_version")
         if self._cached is None or self._cached[0] != version:
-            self._cached = version, tables.all_series(connection)
-        return tables.of_child(self._cached[1], tidy(child or ""))
+            self._cached = version, series_schema.read_series(connection)
+        return series_schema.select_child(self._cached[1], sqlite_text(child or ""))
 
-    def _read(self, body: Callable[[apsw.Connection], Answer]) -> Answer | None:
-        """None where there are no points at all: then no file is made for them."""
+    def _read(self, body: Callable[[apsw.Connection], Result]) -> Result | None:
+        """Run ``body`` on the file. Return None, without creating a file, if there are no points."""
         if not self._file.exists():
             self.catch_up()
         return self._file.read(body, self._refill) if self._file.exists() else None
 
 
-def _bytes_left(places: dict[bytes, Place]) -> int:
-    """How much more of the metrics files is read."""
-    return metric_files.MOST_BYTES - sum(place.offset for place in places.values())
+def _bytes_left(positions: dict[bytes, FilePosition]) -> int:
+    """Return how many more bytes of the metrics files may be read before the run reaches its limit."""
+    return metric_files.MAX_BYTES - sum(position.offset for position in positions.values())
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _numbers(column: list[Value]) -> Points:
+def _numeric_points(column: list[Value]) -> Points:
     points = Points()
-    for one in column:
-        if _is_number(one.value):
-            points.values.append(as_float(one.value))
-            points.times.append(one.time)
+    for value in column:
+        if _is_number(value.value):
+            points.values.append(as_float(value.value))
+            points.times.append(value.time)
             points.steps.append(NO_STEP)
     return points

@@ -1,1 +1,1 @@
-"""What watches a run beside its supervisor, one file per companion; ``companion.py`` is what all have in common."""
+"""Companions, which watch a run alongside its supervisor. ``companion.py`` defines their interface."""

@@ -1,12 +1,12 @@
-"""The companion of a run: watches it for one purpose, such as metrics, GPUs, or a Spark application.
+"""Base class of companions, each of which watches one aspect of a run: metrics, GPUs, or Spark.
 
-The supervisor calls the methods in the order in which they are declared. From the start of the
-script on, what a companion raises is logged and costs its own results only: never the run, never its ending.
+The supervisor calls the methods in the order of their declaration. Once the script has started,
+exceptions in a companion are only logged. They affect its own results, never the run's outcome.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
@@ -17,26 +17,36 @@ if TYPE_CHECKING:
 
 
 class Companion:
-    """One run's companion. Whatever a subclass leaves out does nothing."""
+    """A companion for one run. The default methods do nothing."""
 
-    task = ""  # what it does, as in "stopped TASK: the reason"
+    task = ""  # used in the log message "stopped TASK: REASON"
 
     def prepare(self) -> None:
-        """Make what must be there before the start. What it raises keeps the run from starting."""
+        """Prepare for the start of the run. An exception prevents the run from starting."""
 
     def tick(self, facts: Facts) -> None:
-        """Look, while the run lasts. Called several times a second; ``facts`` is None before the script has started."""
+        """Check the run.
 
-    def sweep(self, work: Work, facts: Facts) -> None:
-        """End what must not outlive the main process, which has ended."""
+        This is called several times a second during the run. ``facts`` is None before the script has
+        started.
+        """
+
+    def end_leftovers(self, work: Work, facts: Facts) -> None:
+        """End processes that must not outlive the main process, which has already ended."""
 
     def end(self, facts: Facts) -> None:
-        """Take in the rest: the script has ended. Called also where ``tick`` has failed before."""
+        """Process the remaining data after the script has ended, even if ``tick`` failed earlier."""
 
     def explain(self, ending: str, reason: Optional[Reason], ended: Dict[str, Any]) -> Tuple[str, Optional[Reason]]:
-        """Ending and reason, better than those given where this companion has seen more. ``ended``: exit status."""
+        """Return the ending and reason, refined by this companion's observations.
+
+        ``ended`` contains the exit status.
+        """
         return ending, reason
 
     def evidence(self, verdict: Facts, started: bool, ending: str, failure: Optional[Failure]) -> Facts:
-        """The GPU verdict so far, completed with what this companion has seen; None: GPUs played no part."""
+        """Return the GPU verdict, completed by this companion's observations.
+
+        None means that no GPUs were involved.
+        """
         return verdict

@@ -1,7 +1,7 @@
-"""What a run does with its GPUs, as its supervisor sees it: a process that measures, and its verdict at the end.
+"""GPU monitoring of a run, in a separate process that measures GPU use and returns a final verdict.
 
-Light on purpose: all that loads much is in that process (``gpus/observer.py``). A run that asks for no GPU, on a
-machine that has none, costs nothing.
+Expensive imports happen only in that process (``gpus/gpu_observer.py``). A run without a GPU
+request on a machine without GPUs incurs no cost.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from ..gpus.presence import may_have_gpu
 from ..journal import Journal, log
 from ..shared import endings, machine
-from ..shared.files import read_json
+from ..shared.atomic_files import read_json
 from ..shared.layout import RunFolder
-from ..shared.untrusted import parse_json
+from ..shared.untrusted_json import parse_json
 from .companion import Companion
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     Facts = Dict[str, Any]
 
-_PATIENCE = 10.0  # seconds for the verdict
+_VERDICT_TIMEOUT = 10.0  # seconds
 
 
 class GpuMonitor(Companion):
-    """The GPUs that one run holds, or else sees."""
+    """Monitor of the GPUs that a run holds or, without a lease, can see."""
 
     task = "monitoring GPUs"
 
@@ -41,31 +41,31 @@ class GpuMonitor(Companion):
         self._run = run
         self._spec = spec
         self._journal = journal
-        self._asked: Optional[str] = spec.get("gpus")
-        self._observer: Optional[_Line] = None
+        self._request: Optional[str] = spec.get("gpus")
+        self._observer: Optional[_ObserverProcess] = None
         self._tried = False
 
     def tick(self, facts: Optional[Facts]) -> None:
         try:
-            self._look(facts)
+            self._check_observer(facts)
         except (OSError, ValueError) as error:
             log("GPU monitoring is interrupted: %s" % error)
 
-    def _look(self, facts: Optional[Facts]) -> None:
+    def _check_observer(self, facts: Optional[Facts]) -> None:
         if self._observer is not None:
-            for message in self._observer.news():
-                self._take_in(message)
+            for message in self._observer.read_messages():
+                self._record_message(message)
         elif facts is not None and not self._tried:
             self._tried = True
-            self._begin(facts)
+            self._start_observer(facts)
 
-    def _begin(self, facts: Facts) -> None:
-        if self._asked == "none" or not (self._asked or may_have_gpu()) or not machine.FORKS:
+    def _start_observer(self, facts: Facts) -> None:
+        if self._request == "none" or not (self._request or may_have_gpu()) or not machine.CAN_FORK:
             return
-        uuids = (read_json(self._run.lease) or {}).get("uuids") if self._asked else None
-        self._observer = _Line(self._run, self._spec, facts, uuids if isinstance(uuids, list) else None)
+        uuids = (read_json(self._run.lease) or {}).get("uuids") if self._request else None
+        self._observer = _ObserverProcess(self._run, self._spec, facts, uuids if isinstance(uuids, list) else None)
 
-    def _take_in(self, message: Facts) -> None:
+    def _record_message(self, message: Facts) -> None:
         if "gpus" in message and "gpus" not in self._journal.kinds:
             self._journal.add("gpus", message["gpus"])
         elif "warning" in message:
@@ -74,83 +74,88 @@ class GpuMonitor(Companion):
     def evidence(
         self, verdict: Optional[Facts], started: bool, ending: str, failure: Optional[Failure]
     ) -> Optional[Facts]:
-        """What was measured on this machine."""
+        """Return the verdict based on measurements on this machine."""
         code = failure["code"] if failure else None
         if self._observer is not None:
-            ended = {"code": code, "failed": ending != endings.SUCCEEDED}
-            return self._observer.finish(ended) or _silent(self._asked)
-        if self._asked in (None, "none") or (not started and "gpus" not in self._journal.kinds):
+            exit_facts = {"code": code, "failed": ending != endings.SUCCEEDED}
+            return self._observer.finish(exit_facts) or _unknown_verdict(self._request)
+        if self._request in (None, "none") or (not started and "gpus" not in self._journal.kinds):
             return verdict
-        from ..gpus.verdict import judge  # noqa: PLC0415 - as above
+        from ..gpus.verdict import decide_verdict  # noqa: PLC0415 - rarely needed in the supervisor
 
         evidence = {"code": code, "container": bool(self._spec.get("container"))}
         facts = {"started": started, "problem": "GPU monitoring did not continue to the end of the run"}
-        return judge(None, self._asked, facts, evidence)
+        return decide_verdict(None, self._request, facts, evidence)
 
 
-def _silent(asked: Optional[str]) -> Facts:
-    """The process that measured is gone, or the driver holds it."""
+def _unknown_verdict(request: Optional[str]) -> Facts:
+    """Return the verdict for an observer that has died or is blocked by the driver."""
     reason = "the GPU monitor did not respond"
     line = "GPU used: unknown – " + reason
-    known: Facts = {"used": "unknown", "asked": asked, "reason": reason, "summary": reason, "line": line}
-    return dict(known, diagnosis=None, evidence={})
+    verdict: Facts = {"used": "unknown", "asked": request, "reason": reason, "summary": reason, "line": line}
+    return dict(verdict, diagnosis=None, evidence={})
 
 
-class _Line:
-    """The observer, at the other end of two pipes."""
+class _ObserverProcess:
+    """The observer process, connected by two pipes."""
 
     def __init__(self, run: RunFolder, spec: Spec, facts: Facts, uuids: Optional[List[str]]) -> None:
-        hear, tell = os.pipe()
-        said, self._say = os.pipe()
-        self._hear = hear
+        response_reader, response_writer = os.pipe()
+        request_reader, self._writer = os.pipe()
+        self._reader = response_reader
         self._rest = b""
-        self._pid = machine.fork(lambda: _observe(run, spec, facts, uuids, said, tell), keep=[said, tell])
+        self._pid = machine.fork(
+            lambda: _run_observer(run, spec, facts, uuids, request_reader, response_writer),
+            keep=[request_reader, response_writer],
+        )
         self._start = machine.start_time(self._pid)
-        os.close(tell)
-        os.close(said)
-        os.set_blocking(hear, False)
+        os.close(response_writer)
+        os.close(request_reader)
+        os.set_blocking(response_reader, False)
 
-    def news(self) -> List[Facts]:
-        """What it has told since the last time."""
+    def read_messages(self) -> List[Facts]:
+        """Return the messages that have arrived since the last call."""
         try:
-            data = os.read(self._hear, 65536)
+            data = os.read(self._reader, 65536)
         except BlockingIOError:
             return []
         except OSError:
-            return []  # given up before
+            return []  # already closed
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [parse_json(line) for line in lines]
 
-    def finish(self, ended: Facts) -> Optional[Facts]:
-        """Its verdict; None if there is none to be had."""
-        deadline = time.monotonic() + _PATIENCE
+    def finish(self, exit_facts: Facts) -> Optional[Facts]:
+        """Return the observer's verdict, or None if it does not respond."""
+        deadline = time.monotonic() + _VERDICT_TIMEOUT
         try:
-            os.write(self._say, json.dumps(ended).encode("ascii"))
+            os.write(self._writer, json.dumps(exit_facts).encode("ascii"))
         except OSError:
-            return None  # it has died
+            return None  # the observer has died
         try:
             while time.monotonic() < deadline:
-                if not select.select([self._hear], [], [], deadline - time.monotonic())[0]:
+                if not select.select([self._reader], [], [], deadline - time.monotonic())[0]:
                     break
-                data = os.read(self._hear, 65536)
+                data = os.read(self._reader, 65536)
                 if not data:
                     return None
                 *lines, self._rest = (self._rest + data).split(b"\n")
-                found = [message["verdict"] for message in map(parse_json, lines) if "verdict" in message]
-                if found:
-                    return dict(found[0])
+                verdicts = [message["verdict"] for message in map(parse_json, lines) if "verdict" in message]
+                if verdicts:
+                    return dict(verdicts[0])
             return None
         finally:
-            os.close(self._say)
-            os.close(self._hear)
+            os.close(self._writer)
+            os.close(self._reader)
             if self._start is not None:
                 machine.signal_all([(self._pid, self._start)], signal.SIGKILL)
 
 
-def _observe(run: RunFolder, spec: Spec, facts: Facts, uuids: Optional[List[str]], said: int, tell: int) -> None:
-    from ..gpus.observer import Observer  # noqa: PLC0415 - what the supervisor itself need not hold
+def _run_observer(
+    run: RunFolder, spec: Spec, facts: Facts, uuids: Optional[List[str]], request_reader: int, response_writer: int
+) -> None:
+    from ..gpus.gpu_observer import Observer  # noqa: PLC0415 - not needed in the supervisor
 
-    signal.set_wakeup_fd(-1)  # the pipe behind it is the supervisor's, and closed here
+    signal.set_wakeup_fd(-1)  # the fork closed the supervisor's wakeup descriptor, and its number may be reused
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    Observer(run, spec, facts, uuids).work(said, tell)
+    Observer(run, spec, facts, uuids).observe(request_reader, response_writer)

@@ -1,14 +1,14 @@
-"""All companions of a run, as its supervisor calls them: one that fails stops no other, and not the supervisor."""
+"""All companions of a run. A failing companion affects neither the others nor the supervisor."""
 
 from __future__ import annotations
 
 from ..journal import log
 from ..run_spec import companion_settings
 from .gpu_monitor import GpuMonitor
-from .tracking import Tracking
-from .usage import Usage
+from .tracking_monitor import TrackingMonitor
+from .usage_monitor import UsageMonitor
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     Facts = Optional[Dict[str, Any]]
 
 
-class Companions:
-    """The companions of one run. Each gets the GPU verdict of those before it."""
+class CompanionGroup:
+    """The companions of one run. Each receives the GPU verdict of the previous ones."""
 
     def __init__(self, members: List[Companion]) -> None:
         self._members = members
@@ -37,14 +37,14 @@ class Companions:
         for companion in tuple(self._ticking):
             try:
                 companion.tick(facts)
-            except Exception as error:  # noqa: BLE001 - it reads what scripts, drivers and kernels write: anything
+            except Exception as error:  # noqa: BLE001 - companions parse data from scripts, drivers, and kernels
                 self._ticking.remove(companion)
                 _log_failure(companion, error)
 
-    def sweep(self, work: Work, facts: Facts) -> None:
+    def end_leftovers(self, work: Work, facts: Facts) -> None:
         for companion in self._members:
             try:
-                companion.sweep(work, facts)
+                companion.end_leftovers(work, facts)
             except Exception as error:  # noqa: BLE001 - as above
                 _log_failure(companion, error)
 
@@ -56,7 +56,7 @@ class Companions:
                 _log_failure(companion, error)
 
     def explain(self, ending: str, reason: Optional[Reason], ended: Dict[str, Any]) -> Tuple[str, Optional[Reason]]:
-        """How the run ended and why, by all that is known."""
+        """Return the ending and reason, refined by each companion in turn."""
         for companion in self._members:
             try:
                 ending, reason = companion.explain(ending, reason, ended)
@@ -65,7 +65,7 @@ class Companions:
         return ending, reason
 
     def verdict(self, started: bool, ending: str, failure: Optional[Failure]) -> Facts:
-        """The GPU verdict, folded from the evidence of all."""
+        """Return the GPU verdict, combined from the evidence of all companions."""
         verdict: Facts = None
         for companion in self._members:
             try:
@@ -79,12 +79,12 @@ def _log_failure(companion: Companion, error: Exception) -> None:
     log("stopped %s: %s: %s" % (companion.task, type(error).__name__, error))
 
 
-def companions_of(run: RunFolder, spec: Spec, journal: Journal, mask: Callable[[str], str]) -> Companions:
-    """The companions that a run asks for. ``mask`` removes secrets from a text."""
-    members: List[Companion] = [GpuMonitor(run, spec, journal), Usage(run)]
+def make_companions(run: RunFolder, spec: Spec, journal: Journal, mask: Callable[[str], str]) -> CompanionGroup:
+    """Create the companions of a run. ``mask`` removes secrets from a string."""
+    members: List[Companion] = [GpuMonitor(run, spec, journal), UsageMonitor(run)]
     if companion_settings(spec, "spark") is not None:
-        from .spark import Spark  # noqa: PLC0415 - what other runs need not hold
+        from .spark_monitor import SparkMonitor  # noqa: PLC0415 - only for Spark runs
 
-        members.append(Spark(run, spec, journal, mask))
-    members.append(Tracking(run, spec))
-    return Companions(members)
+        members.append(SparkMonitor(run, spec, journal, mask))
+    members.append(TrackingMonitor(run, spec))
+    return CompanionGroup(members)

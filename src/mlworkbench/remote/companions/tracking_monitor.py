@@ -1,6 +1,7 @@
-"""Metrics of scripts that know nothing of us, as the supervisor sees them: a tick now and then, everything at the end.
+"""Metrics of scripts that do not use mlw, read from TensorBoard event files and from the log.
 
-Light on purpose: what reads event files is loaded when there is one, what reads the log where the run asks for it.
+The readers are imported only when needed: when an event file exists, or when the run requests
+metrics from the log.
 """
 
 from __future__ import annotations
@@ -11,73 +12,73 @@ import time
 from ..journal import log
 from ..shared.failpoint import failpoint
 from ..shared.layout import RunFolder
-from ..tracking.search import EventFiles
+from ..tracking.tensorboard_search import EventFiles
 from .companion import Companion
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Union
 
     from ..run_spec import Spec
-    from ..tracking.spoken import Spoken
-    from ..tracking.tensorboard import Board
+    from ..tracking.printed_metrics import PrintedMetricsReader
+    from ..tracking.tensorboard import TensorBoardReader
 
     Facts = Optional[Dict[str, Any]]
 
-BOARD, SPOKEN = "tensorboard", "spoken"  # names of the files in metrics/
-_PAUSE = 0.9  # seconds between two looks, and more where one takes long
-_SHARE = 50
-_RARELY = 60.0
-_AT_THE_END = 60.0  # seconds
+BOARD, SPOKEN = "tensorboard", "spoken"  # file names in metrics/
+_PAUSE = 0.9  # minimum seconds between two reads; longer if reading is slow
+_PAUSE_FACTOR = 50
+_MAX_PAUSE = 60.0
+_END_TIMEOUT = 60.0  # seconds
 
 
-class Tracking(Companion):
-    """What one run's script writes and prints."""
+class TrackingMonitor(Companion):
+    """Collector of metrics that a script writes to event files or prints to the log."""
 
     task = "collecting metrics from event files and the log"
 
     def __init__(self, run: RunFolder, spec: Spec) -> None:
         self._run = run
-        self._on = spec.get("tracked") is not False
-        self._listens = bool(spec.get("spoken"))
+        self._is_enabled = spec.get("tracked") is not False
+        self._reads_log = bool(spec.get("spoken"))
         self._files = EventFiles(run.work)
-        self._board: Optional[Board] = None
-        self._spoken: Optional[Spoken] = None
+        self._board: Optional[TensorBoardReader] = None
+        self._spoken: Optional[PrintedMetricsReader] = None
         self._next = 0.0
 
     def tick(self, facts: Facts) -> None:
-        if not self._on or facts is None or time.monotonic() < self._next:
+        if not self._is_enabled or facts is None or time.monotonic() < self._next:
             return
         began = time.monotonic()
-        self._files.look()
-        done = [reader.look() for reader in self._readers(facts)]
+        self._files.search()
+        done = [reader.poll() for reader in self._readers(facts)]
         failpoint("tracked")
         took = time.monotonic() - began
-        # What is behind goes on at once; what a disk refuses is read again from its begin, and therefore rarely.
-        pause = 0.0 if not all(done) and not self._refused() else min(max(_PAUSE, _SHARE * took), _RARELY)
+        # If data remains to be read, continue without a pause. After a failed write, pause and retry.
+        pause = 0.0 if not all(done) and not self._is_refused() else min(max(_PAUSE, _PAUSE_FACTOR * took), _MAX_PAUSE)
         self._next = time.monotonic() + pause
 
     def end(self, facts: Facts) -> None:
-        """The script has ended: take in the rest, before anybody is told."""
-        if not self._on or facts is None:
+        """Read the remaining data after the script has ended, before the ending is recorded."""
+        if not self._is_enabled or facts is None:
             return
-        end = time.monotonic() + _AT_THE_END
+        deadline = time.monotonic() + _END_TIMEOUT
         failpoint("tracking-end")
-        self._files.look(now=True)
+        self._files.search(now=True)
         for reader in self._readers(facts):
-            if not reader.finish(max(1.0, end - time.monotonic())):
+            if not reader.finish(max(1.0, deadline - time.monotonic())):
                 log("not all metrics of %s could be read" % type(reader).__name__)
 
-    def _readers(self, facts: Dict[str, Any]) -> List[Union[Board, Spoken]]:
+    def _readers(self, facts: Dict[str, Any]) -> List[Union[TensorBoardReader, PrintedMetricsReader]]:
         if self._board is None and (self._files.found or self._files.left_out):
-            from ..tracking.tensorboard import Board  # noqa: PLC0415 - most runs have no such file
+            from ..tracking.tensorboard import TensorBoardReader  # noqa: PLC0415 - most runs have no event file
 
-            self._board = Board(self._files, os.path.join(self._run.metrics, BOARD), float(facts["time"]))
-        if self._spoken is None and self._listens:
-            from ..tracking.spoken import Spoken  # noqa: PLC0415 - regular expressions that other runs need not hold
+            self._board = TensorBoardReader(self._files, os.path.join(self._run.metrics, BOARD), float(facts["time"]))
+        if self._spoken is None and self._reads_log:
+            from ..tracking.printed_metrics import PrintedMetricsReader  # noqa: PLC0415 - only if requested
 
-            self._spoken = Spoken(self._run.log, os.path.join(self._run.metrics, SPOKEN))
+            self._spoken = PrintedMetricsReader(self._run.log, os.path.join(self._run.metrics, SPOKEN))
         return [reader for reader in (self._board, self._spoken) if reader is not None]
 
-    def _refused(self) -> bool:
-        return any(reader is not None and reader.refused for reader in (self._board, self._spoken))
+    def _is_refused(self) -> bool:
+        return any(reader is not None and reader.disk_failed for reader in (self._board, self._spoken))

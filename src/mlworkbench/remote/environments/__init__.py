@@ -1,1 +1,1 @@
-"""Environments here: which one a lock means (environment.py), how it is built (build.py), what becomes of it."""
+"""Environments on a target: state (environment_state.py), builds (build.py), removal (garbage_collection.py)."""

@@ -1,6 +1,8 @@
-"""Builds an environment here from its lock: one builder at a time, found whole by all others or not at all.
+"""Build an environment on this machine from its lock file.
 
-May be killed at any moment: what counts is the note that appears at the end, and the next builder begins anew.
+Only one builder at a time works on an environment, which is published only when complete. The
+builder may be killed at any moment: an environment is complete once its record exists, and the next
+builder starts over.
 """
 
 from __future__ import annotations
@@ -11,182 +13,199 @@ import os
 import time
 import urllib.request
 
+from ..shared.atomic_files import read_json
 from ..shared.environment_layout import digest_of, prefix_of, python_home, python_of
 from ..shared.failpoint import failpoint
-from ..shared.files import read_json
+from ..shared.folder_tree import make_private, remove
 from ..shared.layout import Root
-from ..shared.programs import is_noexec
-from ..shared.tree import make_private, remove
-from ..shared.unpacking_limits import Bounds, most_for, written
-from .built_in import is_for_image, set_aside
-from .bytecode import borrow, compile_all, drop_compiled
-from .conda_guard import check_links, fetch_missing, library_of, write_interpreter
-from .environment import damage, describe, discard, hold_caches, is_sound, note_of, protect, publish, unprotect
-from .md5_packages import with_sha256
-from .mirrors import index_variables, python_variables, refuse_archive
-from .program_errors import full, meaning_of, without_advice
-from .running import LOOK, run_program
-from .sources import ImageBuilds, check_place, file_name, sources_of
-from .tools import (
-    AGAIN,
+from ..shared.program_lookup import is_noexec
+from ..shared.unpacking_limits import UnpackingLimits, bytes_written, max_bytes_for
+from .build_errors import disk_full_error, parse_build_error, without_hint
+from .build_process import POLL_INTERVAL, run_program
+from .build_tools import (
     RESOLVE,
+    SUBMIT_AGAIN,
     NoEnvironment,
-    building_environment,
-    get,
-    locked,
-    no_python,
-    own_python,
-    provide,
+    build_variables,
+    find_download_error,
+    get_package,
+    isolated_python,
+    provide_tool,
+    python_not_fetched,
+    python_version,
+    try_build_lock,
     uv_program,
-    version_of,
-    why_no_python,
 )
+from .bytecode import compile_all, link_compiled, remove_compiled
+from .conda_guard import check_links, fetch_missing, library_of, write_interpreter
+from .environment_state import (
+    describe,
+    discard,
+    find_damage,
+    hold_caches,
+    is_intact,
+    protect,
+    publish,
+    record_path,
+    unprotect,
+)
+from .image_environments import is_for_image, set_aside
+from .md5_packages import with_sha256
+from .mirrors import index_variables, python_variables, reject_archive
+from .source_builds import ImageBuilds, check_build_location, file_name, sources_of
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
     Lock = Dict[str, Any]
-    Say = Callable[[str], None]
+    Report = Callable[[str], None]
 
-_MUCH = 10**7  # bytes: who wrote less does not download
-SILENCE = 10.0  # seconds after which the user hears that something is going on
-_WAITING = "another run is building the same environment; waiting for it"
+_MIN_REPORTED = 10**7  # bytes; fewer are not worth a progress report
+REPORT_INTERVAL = 10.0  # seconds between progress reports to the user
+_WAITING_MESSAGE = "another run is building the same environment; waiting for it"
 
 
 class Cancelled(Exception):
-    """Somebody asked for the end of the run that the environment was for."""
+    """Exception raised if the run that needs the environment is canceled."""
 
 
 def ensure(
     root: Root,
     lock: Lock,
     log: str,
-    say: Say,
+    report: Report,
     cancelled: Callable[[], bool] = lambda: False,
     container: Optional[Dict[str, Any]] = None,
     password: Optional[str] = None,
 ) -> str:
-    """The environment's folder, built if it is not there or not sound. Raises NoEnvironment, Cancelled or OSError.
+    """Return the environment's folder; build it if it is missing or damaged.
 
-    ``log``: file that the programs' output is appended to. ``say``: told in a few words what is going on.
-    ``container``: of the run, in whose image source packages are built; ``password``: of the image's registry.
+    Raises NoEnvironment, Cancelled, or OSError. The output of programs is appended to the file ``log``.
+    ``report`` receives progress messages. Source packages are built in the image of ``container``, the
+    run's container. ``password`` is for the registry of that image.
     """
     prefix = prefix_of(root, lock)
-    if is_sound(root, lock) and is_for_image(root, lock, container):
+    if is_intact(root, lock) and is_for_image(root, lock, container):
         return prefix
     if digest_of(lock) != lock["digest"]:
-        raise NoEnvironment("the lock file was modified: its digest does not match", AGAIN)
-    check_place(lock, container["image"] if container else None)
-    for place in (os.path.dirname(prefix), root.tools):
-        if is_noexec(place):
+        raise NoEnvironment("the lock file was modified: its digest does not match", SUBMIT_AGAIN)
+    check_build_location(lock, container["image"] if container else None)
+    for folder in (os.path.dirname(prefix), root.tools):
+        if is_noexec(folder):
             raise NoEnvironment(
-                "%s is on a disk mounted noexec, so an environment's programs cannot be started" % place, _MOVE
+                "%s is on a disk mounted noexec, so an environment's programs cannot be started" % folder, _MOVE_HINT
             )
-    holder = take_lock(prefix + ".lock", say, cancelled)
+    holder = take_lock(prefix + ".lock", report, cancelled)
     try:
-        image = ImageBuilds(root, lock, container, password, log, say) if container else None
+        image = ImageBuilds(root, lock, container, password, log, report) if container else None
         if image and lock.get("built_in"):
             image.pull()
-        if not is_sound(root, lock) or not is_for_image(root, lock, container):  # it may have been built meanwhile
-            _Builder(root, lock, log, say, cancelled, holder, image).build()
+        if not is_intact(root, lock) or not is_for_image(root, lock, container):  # another run may have built it
+            _Builder(root, lock, log, report, cancelled, holder, image).build()
     finally:
         os.close(holder)
     return prefix
 
 
-def take_lock(path: str, say: Say, cancelled: Callable[[], bool], waiting: str = _WAITING) -> int:
-    told = False
+def take_lock(path: str, report: Report, cancelled: Callable[[], bool], waiting: str = _WAITING_MESSAGE) -> int:
+    reported = False
     while True:
-        holder = locked(path)
+        holder = try_build_lock(path)
         if holder is not None:
             return holder
-        if not told:
-            say(waiting)
-            told = True
+        if not reported:
+            report(waiting)
+            reported = True
         if cancelled():
             raise Cancelled
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL)
 
 
 class _Builder:
-    """One build. Programs that it starts hold its lock too: if it is killed, nobody builds while they still write."""
+    """A build of one environment, whose programs inherit the build lock.
+
+    If the builder is killed, no other build starts while these programs are still writing.
+    """
 
     def __init__(
         self,
         root: Root,
         lock: Lock,
         log: str,
-        say: Say,
+        report: Report,
         cancelled: Callable[[], bool],
         holder: int,
         image: Optional[ImageBuilds],
     ) -> None:
-        """``image``: where source packages are built and the Python of conda packages runs; None: here."""
+        """Create a build. Without ``image``, the host builds sources and runs conda's Python."""
         self._root = root
         self._lock = lock
         self._log = log
-        self._say = say
+        self._report = report
         self._cancelled = cancelled
         self._holder = holder
         self._image = image
         self._prefix = prefix_of(root, lock)
-        self._env = building_environment(root)
+        self._env = build_variables(root)
         self._scratch = self._prefix + ".tmp"
 
     def build(self) -> None:
         image = self._image
-        begun = time.monotonic()
+        started = time.monotonic()
         caches = hold_caches(self._root)
-        self._clear()
+        self._remove_old()
         failpoint("env-cleared")
         try:
             os.mkdir(self._scratch, 0o700)
             self._install()
-            seconds = round(time.monotonic() - begun, 1)
+            seconds = round(time.monotonic() - started, 1)
             facts: Dict[str, Any] = {"built": time.time(), "seconds": seconds}
             facts.update(image=image.image if image else None, image_id=image.image_id if image else None)
             publish(self._root, self._lock, facts)
         except BaseException as error:
             discard(self._prefix)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise full(self._root.path) from None
+                raise disk_full_error(self._root.path) from None
             raise
         finally:
             remove(self._scratch)
             os.close(caches)
         failpoint("env-published")
-        self._say("environment ready after %.1f s" % (time.monotonic() - begun))
+        self._report("environment ready after %.1f s" % (time.monotonic() - started))
 
     def _install(self) -> None:
         image = self._image
         if self._lock["conda"]:
             library_of(self._lock)
-            self._conda(check=image is not None)
+            self._install_conda(check=image is not None)
             if image:
                 check_links(self._prefix)
             failpoint("env-conda")
         else:
-            self._venv()
+            self._create_venv()
             failpoint("env-venv")
         if self._lock["pip"]:
-            self._pip()
+            self._install_pip()
             failpoint("env-pip")
-        self._say("compiling bytecode")
+        self._report("compiling bytecode")
         self._compile()
         failpoint("env-compiled")
         protect(self._prefix)
         failpoint("env-protected")
 
-    def _clear(self) -> None:
-        """Away with what an earlier builder left, and with a damaged one: said, because somebody changed it."""
-        if is_sound(self._root, self._lock):
-            self._say("rebuilding the environment: image %s has changed" % self._lock["built_in"])
+    def _remove_old(self) -> None:
+        """Remove an outdated or damaged environment, or the leftovers of an earlier build.
+
+        Damage is reported, because mlw itself never changes a complete environment.
+        """
+        if is_intact(self._root, self._lock):
+            self._report("rebuilding the environment: image %s has changed" % self._lock["built_in"])
             set_aside(self._prefix)
-        elif os.path.exists(note_of(self._prefix)):
-            wrong = damage(self._root, self._lock)
-            self._say("rebuilding the damaged environment: %s" % (describe(wrong) or "its record does not match"))
-            # Its files may be the caches' too (hard links): what was changed here was changed there.
+        elif os.path.exists(record_path(self._prefix)):
+            problems = find_damage(self._root, self._lock)
+            self._report("rebuilding the damaged environment: %s" % (describe(problems) or "its record does not match"))
+            # Its files may be hard links to files in the caches, which were then changed as well.
             for path in (os.path.join(self._root.caches, "uv"), self._root.conda_packages):
                 remove(path)
         discard(self._prefix)
@@ -198,30 +217,32 @@ class _Builder:
         if image and self._lock["conda"]:
             return image.compile(library_of(self._lock), self._scratch, self._run)
         if image:
-            drop_compiled(self._prefix)
-        borrow(self._root, self._lock, self._prefix)
+            remove_compiled(self._prefix)
+        link_compiled(self._root, self._lock, self._prefix)
         home = python_home(self._root, self._lock)
-        # Where possible not by the environment's own program: a wheel may have replaced it.
+        # Avoid the environment's own interpreter if possible: a wheel may have replaced it.
         compile_all(self._prefix, self._run, os.path.join(home, "bin", "python3") if home else python_of(self._prefix))
 
-    # -- its parts ---------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
-    def _conda(self, check: bool) -> None:
-        """``check``: refuse packages that write outside the environment."""
+    def _install_conda(self, check: bool) -> None:
+        """Install conda packages. With ``check``, reject packages that write outside the environment."""
         packages = self._lock["conda"]
-        self._say("conda: %d packages" % len(packages))
+        self._report("conda: %d packages" % len(packages))
         if check:
-            fetch_missing(packages, self._root, self._named)
+            fetch_missing(packages, self._root, self._package_link)
         else:
             packages = with_sha256(self._root, packages)
-        entries = [dict(one, url=one.get("url") or _SENT % (one["subdir"], one["file"])) for one in packages]
-        for one in entries:
-            if os.path.isdir(os.path.join(self._root.conda_packages, one["sha256"])):
-                continue  # unpacked already: its archive may be gone
-            if "file" in one or os.path.isfile(self._root.package(one["sha256"])):
-                one["from"] = self._named(one)
+        entries = [
+            dict(entry, url=entry.get("url") or _UPLOADED_URL % (entry["subdir"], entry["file"])) for entry in packages
+        ]
+        for entry in entries:
+            if os.path.isdir(os.path.join(self._root.conda_packages, entry["sha256"])):
+                continue  # already unpacked; its archive may have been removed
+            if "file" in entry or os.path.isfile(self._root.package(entry["sha256"])):
+                entry["from"] = self._package_link(entry)
         request = {
-            "path": provide(self._root, self._lock, "py-rattler"),
+            "path": provide_tool(self._root, self._lock, "py-rattler"),
             "prefix": self._prefix,
             "cache": self._root.conda_packages,
             "work": os.path.join(self._root.conda_packages, "build-%s" % self._lock["digest"]),
@@ -233,37 +254,40 @@ class _Builder:
         with open(path, "w", encoding="ascii") as file:
             json.dump(request, file)
         failpoint("env-installing")
-        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rattle.py")
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "conda_install.py")
         try:
-            self._run([*own_python(), program, path])
+            self._run([*isolated_python(), program, path])
         except NoEnvironment as error:
-            told = read_json(path + ".failure", "message", "hint")
-            if told is None:
+            failure = read_json(path + ".failure", "message", "hint")
+            if failure is None:
                 raise
-            raise NoEnvironment(without_advice(str(told["message"])), told["hint"]) from error
+            raise NoEnvironment(without_hint(str(failure["message"])), failure["hint"]) from error
 
-    def _venv(self) -> None:
+    def _create_venv(self) -> None:
         python = self._lock["python"]
         interpreter = python.get("path")
         if python["source"] == "uv":
-            interpreter = self._own_python()
-        self._say("Python %s" % python["version"])
+            interpreter = self._provide_python()
+        self._report("Python %s" % python["version"])
         uv = self._uv()
         self._run([uv, "venv", "--quiet", "--no-project", "--python", str(interpreter), self._prefix])
-        found = version_of(python_of(self._prefix))
-        if found != python["version"]:
+        version = python_version(python_of(self._prefix))
+        if version != python["version"]:
             text = "%s is Python %s, but the lock file requires %s"
-            raise NoEnvironment(text % (interpreter, found or "unknown", python["version"]), RESOLVE)
+            raise NoEnvironment(text % (interpreter, version or "unknown", python["version"]), RESOLVE)
 
-    def _own_python(self) -> str:
-        """A Python of uv's under tools/, shared by all environments that want this version."""
+    def _provide_python(self) -> str:
+        """Return the uv-installed Python below tools/; fetch it if it is missing.
+
+        All environments with this Python version share it.
+        """
         home = str(python_home(self._root, self._lock))
         program = os.path.join(home, "bin", "python3")
-        holder = take_lock(home + ".lock", self._say, self._cancelled)
+        holder = take_lock(home + ".lock", self._report, self._cancelled)
         try:
-            ready = home + ".ready"  # for the next: an install that was killed leaves the folder
+            ready = home + ".ready"  # marks a complete installation; a killed one leaves only the folder
             if not os.path.exists(ready) or not os.path.exists(program):
-                self._say("fetching Python %s" % self._lock["python"]["version"])
+                self._report("fetching Python %s" % self._lock["python"]["version"])
                 if os.path.isdir(home):
                     unprotect(home)
                 self._fetch_python(os.path.dirname(home))
@@ -277,99 +301,100 @@ class _Builder:
         return program
 
     def _fetch_python(self, folder: str) -> None:
-        words = [self._uv(), "python", "install", "--no-bin", "--reinstall", "--install-dir", folder]
+        command = [self._uv(), "python", "install", "--no-bin", "--reinstall", "--install-dir", folder]
         settings = dict(python_variables(self._root, self._lock, self._scratch), UV_PYTHON_DOWNLOADS="manual")
         try:
-            self._run([*words, str(self._lock["python"]["key"])], settings)
+            self._run([*command, str(self._lock["python"]["key"])], settings)
         except NoEnvironment as error:
-            why = why_no_python(error)
+            why = find_download_error(error)
             if why is None:
                 raise
-            refuse_archive(self._root, self._lock)
+            reject_archive(self._root, self._lock)
             in_image = self._image.python() if self._image else None
-            raise no_python(self._lock, why, in_image) from None
+            raise python_not_fetched(self._lock, why, in_image) from None
 
-    def _pip(self) -> None:
+    def _install_pip(self) -> None:
         image = self._image
         packages = self._lock["pip"]
-        self._say("pip: %d packages" % len(packages))
+        self._report("pip: %d packages" % len(packages))
         path = os.path.join(self._scratch, "requirements.txt")
         built = image.wheels(self._scratch, self._uv, self._run) if image else {}
         with open(path, "w", encoding="utf-8") as file:
-            # uv replaces ${NAME} by this machine's variables, and an index may have put such a name into an address.
-            file.writelines(self._requirement(one, built).replace("${", "%24{") + "\n" for one in packages)
+            # uv expands ${NAME} with this machine's variables, and an index may have put such a name in a URL.
+            file.writelines(self._requirement(package, built).replace("${", "%24{") + "\n" for package in packages)
         guarded = image and self._lock["conda"]
         python = write_interpreter(self._scratch, self._prefix, self._lock) if guarded else python_of(self._prefix)
-        words = [self._uv(), "pip", "install", "--python", python, "--break-system-packages"]
+        command = [self._uv(), "pip", "install", "--python", python, "--break-system-packages"]
         failpoint("env-installing")
         builds = bool(sources_of(self._lock)) and not built
-        words += [] if builds else ["--no-build"]
-        self._run([*words, "--no-deps", "-r", path], index_variables(self._lock) if builds else None)
+        command += [] if builds else ["--no-build"]
+        self._run([*command, "--no-deps", "-r", path], index_variables(self._lock) if builds else None)
 
-    def _requirement(self, one: Dict[str, Any], built: Dict[str, str]) -> str:
-        """By its address: what uv has fetched from there before it takes from its cache, without asking again."""
-        if one["name"] in built:
-            return "%s @ file://%s" % (one["name"], urllib.request.pathname2url(built[str(one["name"])]))
-        if one.get("git"):
-            folder = "#subdirectory=%s" % one["folder"] if one.get("folder") else ""
-            return "%s @ git+%s@%s%s" % (one["name"], one["git"], one["commit"], folder)
-        address = one.get("url")
-        if not address or os.path.isfile(self._root.package(str(one["sha256"]))):
-            address = "file://" + urllib.request.pathname2url(self._named(one))
-        return "%s @ %s --hash=sha256:%s" % (one["name"], address, one["sha256"])
+    def _requirement(self, package: Dict[str, Any], built: Dict[str, str]) -> str:
+        """Return a requirement by URL, so that uv can use its cache without sending a request."""
+        if package["name"] in built:
+            return "%s @ file://%s" % (package["name"], urllib.request.pathname2url(built[str(package["name"])]))
+        if package.get("git"):
+            folder = "#subdirectory=%s" % package["folder"] if package.get("folder") else ""
+            return "%s @ git+%s@%s%s" % (package["name"], package["git"], package["commit"], folder)
+        address = package.get("url")
+        if not address or os.path.isfile(self._root.package(str(package["sha256"]))):
+            address = "file://" + urllib.request.pathname2url(self._package_link(package))
+        return "%s @ %s --hash=sha256:%s" % (package["name"], address, package["sha256"])
 
-    def _named(self, one: Dict[str, Any]) -> str:
-        """A package that was sent along, under its own name, which says what it is for.
+    def _package_link(self, package: Dict[str, Any]) -> str:
+        """Return a link to a stored package under the package's file name, which pip requires.
 
-        Always at the same path: by that uv finds again in its cache what it has unpacked for another environment.
+        The path depends only on the package, so that uv can reuse a package that it unpacked for another
+        environment.
         """
-        folder = os.path.join(self._root.packages, "named", str(one["sha256"]))
-        path = os.path.join(folder, file_name(one))
+        folder = os.path.join(self._root.packages, "named", str(package["sha256"]))
+        path = os.path.join(folder, file_name(package))
         make_private(folder)
-        get(self._root, one)
+        get_package(self._root, package)
         try:
-            os.symlink(os.path.join("..", "..", str(one["sha256"])), path)
+            os.symlink(os.path.join("..", "..", str(package["sha256"])), path)
         except FileExistsError:
             pass
         return path
 
     def _uv(self) -> str:
-        return uv_program(provide(self._root, self._lock, "uv"))
+        return uv_program(provide_tool(self._root, self._lock, "uv"))
 
     # -- programs ----------------------------------------------------------------------------------
 
     def _run(
         self,
-        words: List[str],
+        command: List[str],
         extra: Optional[Dict[str, str]] = None,
         check: bool = True,
         environ: Optional[Dict[str, str]] = None,
     ) -> None:
-        """Run a program with its output in the log; its last words are the reason if it fails."""
+        """Run a program and log its output. If it fails, report its last lines as the reason."""
         environ = environ or dict(self._env, **extra or {})
-        told = [time.monotonic()]
+        last_report = [time.monotonic()]
 
-        def look(pid: int) -> None:
+        def check_progress(pid: int) -> None:
             if self._cancelled():
                 raise Cancelled
-            if time.monotonic() > told[0] + SILENCE:
-                told[0] = time.monotonic()
-                self._tell_how_far(pid)
+            if time.monotonic() > last_report[0] + REPORT_INTERVAL:
+                last_report[0] = time.monotonic()
+                self._report_progress(pid)
 
-        bounds = Bounds(most_for([*self._lock["conda"], *self._lock["pip"]]), self._root.path)
-        said = run_program(words, environ, self._scratch, self._log, self._holder, bounds, look)
-        if said is not None and check:
-            raise meaning_of(said, self._root.path)
+        bounds = UnpackingLimits(max_bytes_for([*self._lock["conda"], *self._lock["pip"]]), self._root.path)
+        output = run_program(command, environ, self._scratch, self._log, self._holder, bounds, check_progress)
+        if output is not None and check:
+            raise parse_build_error(output, self._root.path)
 
-    def _tell_how_far(self, pid: int) -> None:
-        """uv says when a large package begins and when it is there, which may be many minutes apart."""
-        much = written(pid)
-        if much > _MUCH:
-            self._say("… %.0f MB written so far" % (much / 1e6))
+    def _report_progress(self, pid: int) -> None:
+        """Report the bytes written, because uv prints nothing during a download that takes minutes."""
+        size = bytes_written(pid)
+        if size > _MIN_REPORTED:
+            self._report("… %.0f MB written so far" % (size / 1e6))
 
 
-_SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there
-_MOVE = (
+_UPLOADED_URL = "file:///sent/%s/%s"  # placeholder URL for uploaded packages; nothing is fetched from it
+_MOVE_HINT = (
     "make ~/.mlw on the target a link to a folder on another disk, or ask the administrator to mount the disk without"
     " noexec"
 )

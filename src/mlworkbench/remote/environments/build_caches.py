@@ -1,6 +1,7 @@
-"""What builds of environments share, and can fetch again: caches, packages that were sent along, tools.
+"""Files that environment builds share and can fetch again: caches, uploaded packages, and tools.
 
-Nothing of it is needed once an environment is built, but for a Python of uv's that several environments share.
+A built environment does not need them, except a Python interpreter that uv installed, which several
+environments may share.
 """
 
 from __future__ import annotations
@@ -10,104 +11,110 @@ import re
 import time
 
 from ..shared import machine
+from ..shared.folder_tree import make_private
 from ..shared.layout import Root
-from ..shared.tree import make_private
-from .environment import caches_lock
-from .stock import ASIDE, InUse, going_on, in_building, notes, users
+from .environment_state import caches_lock
+from .environment_store import ASIDE, InUse, list_building, list_records, runs_using, unfinished_runs
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Iterator, List, Tuple
 
-    Piece = Tuple[str, str, str]  # kind, name, path
+    CacheEntry = Tuple[str, str, str]  # kind, name, path
 
-YOUNG = 3600.0  # a package that came in the last hour: a run may be about to need it
-# Below cache/. Earlier versions filled "conda", where a name decides and not the content: nothing reads it any more.
-BUILDERS = ("uv", "conda-by-sha256", "conda")
-CARRIED = ("packages", "repodata")  # below cache/ of a client, which fetches for others
+MIN_AGE = 3600.0  # seconds; a run may soon need a recently added package
+# Folders below cache/. Only earlier versions use "conda", which identifies packages by name, not by content.
+BUILD_CACHES = ("uv", "conda-by-sha256", "conda")
+CLIENT_CACHES = ("packages", "repodata")  # folders below cache/ on a client, which downloads packages for targets
 _TOOL = re.compile(r"(uv|py-rattler)-.+-[0-9a-f]{8,32}(\.[0-9a-f]{8}\.part)?")
-_LEFT = re.compile(r"\.clean-[0-9a-f]{16}")
+_ASIDE = re.compile(r"\.clean-[0-9a-f]{16}")
 
 
-def caches(root: Root) -> "List[Piece]":
-    """All of it that can go now."""
-    names = [name for name in _names(root.caches) if name in BUILDERS or _LEFT.match(name)]
-    found = [("cache", name, os.path.join(root.caches, name)) for name in names]
-    return [*found, *_old_files(root), *_tools(root)]
+def removable_entries(root: Root) -> "List[CacheEntry]":
+    """Return the caches, packages, and tools that can be removed now."""
+    names = [name for name in _list_names(root.caches) if name in BUILD_CACHES or _ASIDE.match(name)]
+    pieces = [("cache", name, os.path.join(root.caches, name)) for name in names]
+    return [*pieces, *_old_files(root), *_tools(root)]
 
 
-def take_caches(root: Root, dry: bool) -> "List[Piece]":
-    """The pieces, no longer where builds look for them, to be measured and deleted; raises InUse while one builds."""
-    if dry:
+def set_caches_aside(root: Root, dry_run: bool) -> "List[CacheEntry]":
+    """Rename caches and tools, so that builds cannot use them, and return everything to be removed.
+
+    Raises InUse during a build.
+    """
+    if dry_run:
         _refuse_builds(root)
-        return caches(root)
+        return removable_entries(root)
     make_private(root.envs)
     holder = machine.lock(caches_lock(root))
     if holder is None:
         raise InUse("an environment is being built", [])
     try:
         _refuse_builds(root)
-        return [(kind, name, _set_aside(path)) for kind, name, path in caches(root)]
+        return [(kind, name, _set_aside(path)) for kind, name, path in removable_entries(root)]
     finally:
         os.close(holder)
 
 
 def _refuse_builds(root: Root) -> None:
-    building = sorted(in_building(root))
+    building = sorted(list_building(root))
     if building:
-        runs = [name for digest in building for name in going_on(root, users(root, digest))]
+        runs = [name for digest in building for name in unfinished_runs(root, runs_using(root, digest))]
         raise InUse("environment %s is being built" % building[0][:12], runs)
 
 
 def _set_aside(path: str) -> str:
-    """By a rename, so that no build ever sees half of it."""
+    """Rename a folder, so that no build uses it while it is being removed, and return its new path.
+
+    Files, and folders that were already renamed, keep their paths.
+    """
     folder, name = os.path.split(path)
-    if _LEFT.match(name) or not os.path.isdir(path):
+    if _ASIDE.match(name) or not os.path.isdir(path):
         return path
-    if os.path.exists(path + ".ready"):  # a Python: without this it is fetched anew
+    if os.path.exists(path + ".ready"):  # Without this marker, the Python interpreter is downloaded again.
         os.unlink(path + ".ready")
     aside = os.path.join(folder, ASIDE + os.urandom(8).hex())
     os.rename(path, aside)
     return aside
 
 
-def _old_files(root: Root) -> "Iterator[Piece]":
-    within = [os.path.join(root.packages, one) for one in ("named", "pythons")]
-    for folder in (root.packages, *within):
-        for name in _names(folder):
+def _old_files(root: Root) -> "Iterator[CacheEntry]":
+    subfolders = [os.path.join(root.packages, subfolder) for subfolder in ("named", "pythons")]
+    for folder in (root.packages, *subfolders):
+        for name in _list_names(folder):
             path = os.path.join(folder, name)
-            if path not in within and _is_old(path):
+            if path not in subfolders and _is_old(path):
                 yield "package", name, path
-    for folder in [os.path.join(root.caches, one) for one in CARRIED]:
-        for place, _, names in os.walk(folder) if not os.path.islink(folder) else ():
+    for folder in [os.path.join(root.caches, subfolder) for subfolder in CLIENT_CACHES]:
+        for parent, _, names in os.walk(folder) if not os.path.islink(folder) else ():
             for name in names:
-                if _is_old(os.path.join(place, name)):
-                    yield "cache", name, os.path.join(place, name)
+                if _is_old(os.path.join(parent, name)):
+                    yield "cache", name, os.path.join(parent, name)
 
 
 def _is_old(path: str) -> bool:
     try:
-        facts = os.lstat(path)
-        return time.time() - max(facts.st_mtime, facts.st_ctime) > YOUNG  # a new name for an old file is news, too
+        status = os.lstat(path)
+        return time.time() - max(status.st_mtime, status.st_ctime) > MIN_AGE  # a renamed old file counts as new
     except OSError:
-        return False  # gone meanwhile
+        return False  # already removed
 
 
-def _tools(root: Root) -> "Iterator[Piece]":
-    for name in _names(root.tools):
-        if _TOOL.fullmatch(name) or _LEFT.match(name):
+def _tools(root: Root) -> "Iterator[CacheEntry]":
+    for name in _list_names(root.tools):
+        if _TOOL.fullmatch(name) or _ASIDE.match(name):
             yield "tool", name, os.path.join(root.tools, name)
-    used = {note.get("home") for note in notes(root).values()}
+    used = {note.get("home") for note in list_records(root).values()}
     base = os.path.join(root.tools, "python")
-    for name in _names(base):
+    for name in _list_names(base):
         path = os.path.join(base, name)
-        ours = name.startswith(("cpython-", "pypy-")) or _LEFT.match(name)
-        if ours and os.path.isdir(path) and not os.path.islink(path) and path not in used:
+        is_managed = name.startswith(("cpython-", "pypy-")) or _ASIDE.match(name)
+        if is_managed and os.path.isdir(path) and not os.path.islink(path) and path not in used:
             yield "tool", name, path
 
 
-def _names(folder: str) -> "List[str]":
-    """None of a link's: where that leads is not ours."""
+def _list_names(folder: str) -> "List[str]":
+    """Return the names in a folder; none if the folder is a link, which may lead outside."""
     try:
         return [] if os.path.islink(folder) else os.listdir(folder)
     except OSError:

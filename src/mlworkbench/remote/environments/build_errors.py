@@ -1,29 +1,29 @@
-"""What the output of a program that failed to build an environment means."""
+"""Interpret the output of a program that failed to build an environment."""
 
 from __future__ import annotations
 
 from ..shared.failure import DISK_FULL, HINT
-from ..shared.network_errors import address_in, why_not_reached
-from ..shared.unpacking_limits import MAKE_ROOM, TOO_LARGE, is_too_large
-from .tools import NoEnvironment, NotFetched
+from ..shared.network_errors import find_network_error, find_url
+from ..shared.unpacking_limits import MAKE_ROOM, TOO_LARGE, is_file_size_error
+from .build_tools import NoEnvironment, NotFetched
 
 
-def meaning_of(said: str, root: str) -> NoEnvironment:
-    """The failure behind the last words of uv, py-rattler, git, or a build."""
-    said = without_advice(said)
-    if "No space left on device" in said or "Disk quota exceeded" in said:
-        return full(root)
-    if is_too_large(said):
-        return NoEnvironment("a package contains a file that is too large: %s" % said, TOO_LARGE)
-    why = why_not_reached(said)
-    return NotFetched(address_in(said) or "a package", why) if why else NoEnvironment(said)
+def parse_build_error(output: str, root: str) -> NoEnvironment:
+    """Return the failure indicated by the last output lines of uv, py-rattler, git, or a build."""
+    output = without_hint(output)
+    if "No space left on device" in output or "Disk quota exceeded" in output:
+        return disk_full_error(root)
+    if is_file_size_error(output):
+        return NoEnvironment("a package contains a file that is too large: %s" % output, TOO_LARGE)
+    cause = find_network_error(output)
+    return NotFetched(find_url(output) or "a package", cause) if cause else NoEnvironment(output)
 
 
-def full(root: str) -> NoEnvironment:
-    """The disk below a folder has no space left."""
+def disk_full_error(root: str) -> NoEnvironment:
+    """Return the failure for a full disk."""
     return NoEnvironment("the disk that holds %s is full" % root, MAKE_ROOM, DISK_FULL, DISK_FULL)
 
 
-def without_advice(said: str) -> str:
-    """The output of a program, which clients of earlier versions must not take for a hint of ours."""
-    return said.replace(HINT, "; hint - ")
+def without_hint(output: str) -> str:
+    """Replace text in program output that earlier clients would mistake for an mlw hint."""
+    return output.replace(HINT, "; hint - ")

@@ -1,4 +1,4 @@
-"""Run a program that builds: its output goes to a log, and it is ended when it is to be, or exceeds its bounds."""
+"""Run a build program, log its output, and kill it on cancellation or when it exceeds its limits."""
 
 from __future__ import annotations
 
@@ -6,36 +6,38 @@ import os
 import signal
 import subprocess
 
-from ..shared.tree import remove
-from ..shared.unpacking_limits import Bounds, temporary_folders, uv_cache
-from .tools import NoEnvironment
+from ..shared.folder_tree import remove
+from ..shared.unpacking_limits import UnpackingLimits, temporary_folders, uv_cache
+from .build_tools import NoEnvironment
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional
 
-LOOK = 0.2
-_TAIL = 6000
-_LINES = 8
+POLL_INTERVAL = 0.2
+_TAIL_BYTES = 6000
+_MAX_LINES = 8
 
 
 def run_program(
-    words: List[str],
+    command: List[str],
     environ: Dict[str, str],
     folder: str,
     log: str,
     holder: int,
-    bounds: Bounds,
-    look: Callable[[int], None],
+    bounds: UnpackingLimits,
+    on_poll: Callable[[int], None],
 ) -> Optional[str]:
-    """The last words of a program that failed; None: it did not. Raises NoEnvironment if it exceeds its bounds.
+    """Run a program. Return its last output lines if it fails, otherwise None.
 
-    ``holder``: a descriptor that it keeps. ``look`` gets its process ID a few times a second; what it raises ends it.
+    Raises NoEnvironment if the program exceeds its limits. The program inherits the descriptor
+    ``holder``. ``on_poll`` receives its PID a few times per second; an exception from ``on_poll`` kills
+    the program.
     """
     with open(log, "ab") as file:
         start = file.tell()
         program = subprocess.Popen(
-            words,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
@@ -43,34 +45,34 @@ def run_program(
             cwd=folder,
             pass_fds=(holder,),
             start_new_session=True,
-            restore_signals=False,  # SIGXFSZ stays ignored: a file that becomes too large is an error, not its end
+            restore_signals=False,  # SIGXFSZ stays ignored, so that too large a file is an error, not a crash
         )
         try:
             bounds.apply(program.pid)
             while _wait(program) is None:
-                look(program.pid)
+                on_poll(program.pid)
                 excess = bounds.exceeded(program.pid)
                 if excess:
-                    _end(program, uv_cache(environ, folder))
+                    _kill_and_clean(program, uv_cache(environ, folder))
                     raise NoEnvironment("%s while unpacking packages" % excess[0], excess[1])
         except BaseException:
             _kill(program)
             raise
-    return _last_words(log, start) if program.returncode else None
+    return _read_error(log, start) if program.returncode else None
 
 
-def _end(program: "subprocess.Popen[bytes]", cache: str) -> None:
-    """With its temporary files, which would fill the disk."""
+def _kill_and_clean(program: "subprocess.Popen[bytes]", cache: str) -> None:
+    """Kill the program and remove its temporary files, which would otherwise fill the disk."""
     os.killpg(program.pid, signal.SIGSTOP)
     folders = temporary_folders(program.pid, cache)
     _kill(program)
-    for one in folders:
-        remove(one)
+    for folder in folders:
+        remove(folder)
 
 
 def _wait(program: "subprocess.Popen[bytes]") -> Optional[int]:
     try:
-        return program.wait(LOOK)
+        return program.wait(POLL_INTERVAL)
     except subprocess.TimeoutExpired:
         return None
 
@@ -83,12 +85,15 @@ def _kill(program: "subprocess.Popen[bytes]") -> None:
     program.wait()
 
 
-def _last_words(log: str, start: int) -> str:
+def _read_error(log: str, start: int) -> str:
     with open(log, "rb") as file:
-        file.seek(max(start, os.fstat(file.fileno()).st_size - _TAIL))
+        file.seek(max(start, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         text = file.read().decode("utf-8", "replace")
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return text
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     errors = [index for index, line in enumerate(lines) if line.lower().startswith("error")]
-    return "\n".join(lines[errors[-1] :][:_LINES] if errors else lines[-_LINES:]) or "the build failed without output"
+    return (
+        "\n".join(lines[errors[-1] :][:_MAX_LINES] if errors else lines[-_MAX_LINES:])
+        or "the build failed without output"
+    )

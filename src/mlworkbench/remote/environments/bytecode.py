@@ -1,9 +1,10 @@
-"""Bytecode of an environment: taken over from one that has the same files, the rest compiled.
+"""Bytecode of an environment: linked from environments with the same files, otherwise compiled.
 
-Where the Python comes from conda packages and the run is in a container, it compiles in a container, too, to a folder
-of its own. The host moves the files from there into the environment. Such bytecode is never lent to others.
+If Python comes from conda packages and the run uses a container, Python also compiles in a
+container, and writes to a separate folder. The host moves the files from there to the environment.
+Such bytecode is never shared with other environments.
 
-An environment is read-only, so what is not compiled now would be compiled again by every run.
+An environment is read-only. Without bytecode, every run would compile the sources again.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import os
 import stat
 
 from ..shared.layout import Root
-from .environment import CACHE, environments, folders, walk
-from .tools import NoEnvironment
+from .build_tools import NoEnvironment
+from .environment_state import CACHE, list_environments, list_folders, walk
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
-# By the environment's own Python, 3.5 to the newest. Each worker takes every n-th file: compileall's own pool hands out
-# one at a time, which costs a sixth more. With a third argument the bytecode is written below that folder.
+# Runs with the environment's own Python, 3.5 or newer. Each worker compiles every n-th file: compileall's own pool
+# hands out single files, which takes a sixth longer. With a third argument, bytecode is written below that folder.
 _COMPILE = """
 import compileall, importlib.util, os, py_compile, struct, sys
 
@@ -33,14 +34,14 @@ def compile_to(out, path):
                 return
     py_compile.compile(path, os.path.join(out, os.path.relpath(cache, sys.argv[1])), path, True)
 
-every = [os.path.join(folder, name) for folder, _, names in os.walk(sys.argv[1]) for name in names]
-found = [path for path in every if path.endswith(".py")]
+paths = [os.path.join(folder, name) for folder, _, names in os.walk(sys.argv[1]) for name in names]
+sources = [path for path in paths if path.endswith(".py")]
 count = int(sys.argv[2])
 pids = []
 for part in range(count):
     pid = os.fork()
     if pid == 0:
-        for path in found[part::count]:
+        for path in sources[part::count]:
             try:
                 if sys.argv[3:]:
                     compile_to(sys.argv[3], path)
@@ -53,39 +54,48 @@ for part in range(count):
 for pid in pids:
     os.waitpid(pid, 0)
 """
-_FROM = 3  # how many other environments are asked
+_MAX_SOURCES = 3  # maximum number of environments to link from
 
 
-def borrow(root: Root, lock: Dict[str, Any], prefix: str) -> int:
-    """Link compiled files of environments with the same Python whose sources are the very same files; how many.
+def link_compiled(root: Root, lock: Dict[str, Any], prefix: str) -> int:
+    """Link bytecode of environments with the same Python and source files; return the number of files.
 
-    Bytecode names its source by time and size, so that one source's bytecode serves wherever the source is linked.
+    Bytecode identifies its source by time and size, so it is valid wherever the source file is
+    hard-linked.
     """
-    others = [one for one in environments(root) if one["digest"] != lock["digest"] and _may_lend(one)]
-    same = [one for one in others if one.get("python") == lock["python"]]
-    return sum(_Lender(prefix, root.environment(str(one["digest"]))).lend() for one in same[:_FROM])
+    others = [
+        note for note in list_environments(root) if note["digest"] != lock["digest"] and _can_share_bytecode(note)
+    ]
+    same = [note for note in others if note.get("python") == lock["python"]]
+    return sum(_BytecodeSource(prefix, root.environment(str(note["digest"]))).link() for note in same[:_MAX_SOURCES])
 
 
-def _may_lend(note: Dict[str, Any]) -> bool:
-    """Not if its Python ran in a container: that one may be any program. Notes of older versions do not say it."""
+def _can_share_bytecode(note: Dict[str, Any]) -> bool:
+    """Return whether bytecode may be shared.
+
+    It must not be shared if an untrusted Python compiled it in a container, or may have done so.
+    """
     return "image" in note and not (note["image"] and note["python"]["source"] == "conda")
 
 
-def drop_compiled(prefix: str) -> None:
-    """Remove bytecode that packages brought along. It may differ from the source, and would be lent to others."""
+def remove_compiled(prefix: str) -> None:
+    """Remove bytecode that packages contain.
+
+    It may differ from the source, and would be shared with other environments.
+    """
     for path, _ in walk(prefix):
         if path.endswith(".pyc") and os.path.basename(os.path.dirname(path)) == CACHE:
             os.unlink(path)
 
 
-class _Lender:
-    """Another environment, whose bytecode may serve here."""
+class _BytecodeSource:
+    """Another environment whose bytecode can be linked."""
 
     def __init__(self, prefix: str, other: str) -> None:
         self._prefix = prefix
         self._other = other
 
-    def lend(self) -> int:
+    def link(self) -> int:
         count = 0
         pending = [self._prefix]
         while pending:
@@ -99,81 +109,81 @@ class _Lender:
                     elif entry.name.endswith(".py"):
                         sources.append(entry)
             if sources:
-                count += self._lend(folder, sources)
+                count += self._link_folder(folder, sources)
         return count
 
-    def _lend(self, folder: str, sources: List[os.DirEntry[str]]) -> int:
-        """The bytecode of one folder, but for what another environment has lent already."""
+    def _link_folder(self, folder: str, sources: List[os.DirEntry[str]]) -> int:
+        """Link the bytecode of one folder, unless another environment already provided it."""
         twin = self._other + folder[len(self._prefix) :]
-        compiled, here = _compiled(os.path.join(twin, CACHE)), _compiled(os.path.join(folder, CACHE))
+        compiled, existing = _list_compiled(os.path.join(twin, CACHE)), _list_compiled(os.path.join(folder, CACHE))
         count = 0
         for entry in sources if compiled else ():
-            if entry.name[:-3] in here:
+            if entry.name[:-3] in existing:
                 continue
             for name in compiled.get(entry.name[:-3], ()):
                 try:
-                    if not _same(entry.stat(follow_symlinks=False), os.lstat(os.path.join(twin, entry.name))):
+                    if not _is_same_file(entry.stat(follow_symlinks=False), os.lstat(os.path.join(twin, entry.name))):
                         break
                     if not count:
                         os.makedirs(os.path.join(folder, CACHE), exist_ok=True)
                     os.link(os.path.join(twin, CACHE, name), os.path.join(folder, CACHE, name))
                     count += 1
                 except OSError:
-                    pass  # it is compiled then
+                    pass  # this file will be compiled instead
         return count
 
 
-def _same(one: os.stat_result, other: os.stat_result) -> bool:
-    return (one.st_ino, one.st_dev) == (other.st_ino, other.st_dev)
+def _is_same_file(first: os.stat_result, second: os.stat_result) -> bool:
+    return (first.st_ino, first.st_dev) == (second.st_ino, second.st_dev)
 
 
-def _compiled(folder: str) -> Dict[str, List[str]]:
-    """Names of the compiled files in a folder, by their source's name."""
-    found: Dict[str, List[str]] = {}
+def _list_compiled(folder: str) -> Dict[str, List[str]]:
+    """Return the names of compiled files in a folder, by the name of their source file."""
+    names_by_source: Dict[str, List[str]] = {}
     try:
         names = os.listdir(folder)
     except OSError:
-        return found
+        return names_by_source
     for name in names:
         if name.endswith(".pyc"):
-            found.setdefault(name.split(".")[0], []).append(name)
-    return found
+            names_by_source.setdefault(name.split(".")[0], []).append(name)
+    return names_by_source
 
 
 def compile_all(prefix: str, run: Callable[..., None], python: str) -> None:
-    """What is compiled already is only looked at. Files that are no Python of this version are left as they are."""
+    """Compile files without bytecode. Files that are not valid in this Python version are skipped."""
     folder = library(prefix)
     if folder:
         run(compile_command(python, folder), None, False)
 
 
 def compile_command(python: str, folder: str, *out: str) -> List[str]:
-    """Compile all below a folder: in place, or to the folder ``out``."""
+    """Return the command that compiles all files below a folder, in place or to the folder ``out``."""
     workers = str(min(16, os.cpu_count() or 1))
     return [python, "-I", "-S", "-W", "ignore", "-c", _COMPILE, folder, workers, *out]
 
 
-def adopt(library: str, out: str) -> None:
-    """Move bytecode from ``out``, which a container wrote, to its place below ``library``. No link is followed."""
+def move_compiled(library: str, out: str) -> None:
+    """Move bytecode from ``out``, which a container wrote, to ``library`` without following links."""
     if not stat.S_ISDIR(os.lstat(out).st_mode):
         raise NoEnvironment("cannot compile bytecode with the Python of this environment: expected a folder")
-    known = set(folders(library))
-    for path, facts in walk(out):
+    known_folders = set(list_folders(library))
+    for path, status in walk(out):
         folder, name = os.path.split(path[len(out) :])
-        if not stat.S_ISREG(facts.st_mode) or not name.endswith(".pyc") or os.path.basename(folder) != CACHE:
+        if not stat.S_ISREG(status.st_mode) or not name.endswith(".pyc") or os.path.basename(folder) != CACHE:
             continue
         target = library + folder
-        if os.path.dirname(target) not in known:
+        if os.path.dirname(target) not in known_folders:
             continue
-        if target not in known:
+        if target not in known_folders:
             os.mkdir(target)
-            known.add(target)
+            known_folders.add(target)
         os.chmod(path, 0o644)
         os.rename(path, os.path.join(target, name))
 
 
 def library(prefix: str) -> Optional[str]:
-    """``lib/python3.x``."""
+    """Return the folder ``lib/python3.x``."""
     base = os.path.join(prefix, "lib")
     names = sorted(name for name in os.listdir(base) if name.startswith("python"))
     return next((os.path.join(base, name) for name in names if os.path.isdir(os.path.join(base, name))), None)

@@ -1,16 +1,18 @@
-"""Installs conda packages with py-rattler: ``python -I -S rattle.py REQUEST``, a process of its own.
+"""Install conda packages with py-rattler in a separate process.
 
-REQUEST is a file: {"path": where py-rattler is, "prefix", "cache", "work", "packages": entries of a lock}. Lines on
-stdout say how far it is; a failure with a hint is also written to REQUEST.failure. Files are hard links of the cache's
-where they hold nothing of the prefix.
+Run as ``python -I -S conda_install.py REQUEST``. REQUEST is a JSON file: {"path": folder of
+py-rattler, "prefix", "cache", "work", "packages": entries of a lock file}. Progress is written to
+stdout; a failure with a hint is also written to REQUEST.failure. Files that do not contain the
+prefix are hard links to files in the cache.
 
-The cache contains unpacked packages by the SHA-256 of their archives. py-rattler's own cache has one slot for a name,
-version, and build: whoever filled the slot first decides what all others get. So py-rattler gets a cache folder for
-this build only, below "work", whose slots are links to the right content.
+The cache contains unpacked packages by the SHA-256 of their archives. py-rattler's own cache has
+one slot per name, version, and build, so the first package in a slot would be used for all others.
+Therefore py-rattler gets a cache folder for this build only, below "work", whose slots are links to
+the right content.
 
-With "check", no package may contain paths or links that lead out of the prefix: py-rattler reads and writes where they
-lead. A package that the cache does not contain must then be a file ("from"). "library" is the ``lib/python3.x`` of the
-prefix.
+With "check", packages must not contain paths or links that lead outside the prefix, because
+py-rattler would follow them. A package that is not in the cache must then be a file ("from").
+"library" is the ``lib/python3.x`` folder of the prefix.
 """
 
 from __future__ import annotations
@@ -25,40 +27,40 @@ import stat
 import sys
 from pathlib import Path
 
-TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-_OWN = "__clobbers__"  # folder in the prefix that py-rattler uses for files of several packages
-# Files that py-rattler reads to find out what to install, and how.
+_CLOBBERS = "__clobbers__"  # folder in the prefix for files that several packages contain
+# Files that determine what py-rattler installs, and how.
 _METADATA = ("index.json", "paths.json", "files", "has_prefix", "no_link", "no_softlink", "link.json")
-_MOST_METADATA = 1 << 26  # bytes of one file: the largest packages have some 10 MB
-_MOST_STEPS = 4096  # to resolve a link; hostile links can make the path longer with each step
+_MAX_METADATA = 1 << 26  # maximum bytes per file; the largest known files have about 10 MB
+_MAX_STEPS = 4096  # maximum steps to resolve a link; hostile links can extend the path with each step
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_UNPACKED_AT_ONCE = 8
-# The number is that of the check: what an older version checked counts as unchecked.
+_MAX_UNPACKING = 8
+# File suffix with the version of the check: packages checked by another version are checked again.
 _CHECKED = ".paths-1"
-_LEADS_OUT = "%s contains a path outside the environment: %s"
+_OUTSIDE = "%s contains a path outside the environment: %s"
 
 
 class Mismatch(ValueError):
-    """A package is not what the lock says."""
+    """Error for a package that does not match the lock file."""
 
     hint = "re-resolve with --upgrade"
 
 
 def main(request: Dict[str, Any]) -> None:
     sys.path.insert(0, request["path"])
-    import rattler  # noqa: PLC0415 - found only now
+    import rattler  # noqa: PLC0415 - importable only now
 
     work = request["work"]
-    if os.path.lexists(work):  # of a build that was killed
+    if os.path.lexists(work):  # left by a build that was killed
         shutil.rmtree(work)
     os.makedirs(os.path.join(work, "slots"), 0o700)
     try:
         asyncio.run(_install(rattler, request))
     finally:
-        # py-rattler may still write after an error. The next build of this environment removes what is left then.
+        # py-rattler may still write after an error. The next build of this environment removes the rest.
         shutil.rmtree(work, ignore_errors=True)
 
 
@@ -81,21 +83,22 @@ async def _install(rattler: Any, request: Dict[str, Any]) -> None:
 
 
 def content_of(cache: str, package: Dict[str, Any]) -> str:
-    """The folder of the unpacked package. Raises ValueError for a package without SHA-256."""
+    """Return the folder of the unpacked package. Raises ValueError for a package without a SHA-256."""
     if not _DIGEST.fullmatch(package.get("sha256") or ""):
         raise ValueError("%s has no SHA-256" % package["name"])
     return os.path.join(cache, package["sha256"])
 
 
 async def unpack_files(packages: List[Dict[str, Any]], cache: str, work: str) -> None:
-    """Unpack the packages that are files ("from") and not in the cache yet. Raises ValueError for another content.
+    """Unpack packages that are available as files ("from") and not in the cache.
 
-    py-rattler's installer verifies no digest of a file.
+    Raises ValueError if a digest differs from the lock file: py-rattler's installer does not verify the
+    digests of files.
     """
-    from rattler.networking import Client  # noqa: PLC0415 - found only now
+    from rattler.networking import Client  # noqa: PLC0415 - importable only now
     from rattler.package_streaming import download_and_extract  # noqa: PLC0415
 
-    client, limit = Client(), asyncio.Semaphore(_UNPACKED_AT_ONCE)
+    client, limit = Client(), asyncio.Semaphore(_MAX_UNPACKING)
 
     async def unpack(package: Dict[str, Any]) -> None:
         content = content_of(cache, package)
@@ -115,7 +118,7 @@ async def unpack_files(packages: List[Dict[str, Any]], cache: str, work: str) ->
 
 
 def link_slots(packages: List[Dict[str, Any]], cache: str, slots: str) -> None:
-    """Let py-rattler find the packages that the cache contains. Raises ValueError if two want the same slot."""
+    """Link cached packages into py-rattler's slots. Raises ValueError if two packages need the same slot."""
     owners: Dict[str, str] = {}
     for package in packages:
         content = content_of(cache, package)
@@ -127,9 +130,9 @@ def link_slots(packages: List[Dict[str, Any]], cache: str, slots: str) -> None:
 
 
 def adopt_slots(packages: List[Dict[str, Any]], cache: str, slots: str) -> None:
-    """Move what py-rattler downloaded for this build to the cache.
+    """Move packages that py-rattler downloaded for this build to the cache.
 
-    It verifies the SHA-256 of downloads over HTTP, and of nothing else.
+    py-rattler verifies the SHA-256 of HTTP downloads only.
     """
     for package in packages:
         if not package["url"].startswith(("https://", "http://")):
@@ -149,7 +152,10 @@ def _move(folder: str, content: str) -> None:
 
 
 def _slot_names(package: Dict[str, Any]) -> Set[str]:
-    """Names by which versions of py-rattler look for a package: by its record, or by the file in its address."""
+    """Return the slot names that different versions of py-rattler use for a package.
+
+    They are based on the package's record or on the file name in its URL.
+    """
     stem = re.sub(r"(\.conda|\.tar\.bz2)\Z", "", package["url"].rsplit("/", 1)[1])
     return {"%s-%s-%s" % (package["name"].lower(), package["version"], package["build"]), stem}
 
@@ -158,83 +164,88 @@ def _slot_names(package: Dict[str, Any]) -> Set[str]:
 
 
 def check_paths(rattler: Any, package: Dict[str, Any], cache: str) -> Dict[str, Any]:
-    """Folders and links of a package in the cache. Raises ValueError if a path leads outside of it.
+    """Return the folders and links of a package in the cache. Raises ValueError if a path leads outside.
 
-    A file beside the package contains what was found once.
+    The result is stored in a file next to the package.
     """
     folder = content_of(cache, package)
-    mark = folder + _CHECKED
-    if os.path.exists(mark):
-        with open(mark, encoding="ascii") as file:
-            known: Dict[str, Any] = json.load(file)
-            return known
+    record_path = folder + _CHECKED
+    if os.path.exists(record_path):
+        with open(record_path, encoding="ascii") as file:
+            record: Dict[str, Any] = json.load(file)
+            return record
     content = _inspect(rattler, package["name"], folder)
-    part = "%s.%d" % (mark, os.getpid())
+    part = "%s.%d" % (record_path, os.getpid())
     with open(part, "w", encoding="ascii") as file:
         json.dump(content, file)
-    os.replace(part, mark)
+    os.replace(part, record_path)
     return content
 
 
 def check_together(packages: List[Tuple[Dict[str, Any], Dict[str, Any]]], library: str) -> None:
-    """Raise ValueError if a link leads out of the prefix, or a package has paths below a link.
+    """Raise ValueError if a link leads outside the prefix, or a package has paths below a link.
 
-    ``packages``: entries of the lock, each with what ``check_paths`` returned.
+    ``packages`` are entries of the lock file, each with the result of ``check_paths``.
     """
     links: Dict[str, Set[str]] = {}
     owners: Dict[str, str] = {}
     folders: Dict[str, str] = {}
     for package, content in packages:
-        # The channel's index and the package may differ in this: check both places.
+        # The channel's index and the package may disagree: check both locations.
         for pure in {content["pure"], package.get("noarch") == "python"}:
             for path, target in content["links"].items():
-                place = _installed(path, pure, library)
-                links.setdefault(place, set()).add(target)
-                owners[place] = package["name"]
+                target_path = _installed_path(path, pure, library)
+                links.setdefault(target_path, set()).add(target)
+                owners[target_path] = package["name"]
             for path in content["folders"]:
-                place = _installed(path, pure, library)
-                while place and place not in folders:
-                    folders[place] = package["name"]
-                    place = place.rpartition("/")[0]
-    for place in links:
-        if place in folders:
+                target_path = _installed_path(path, pure, library)
+                while target_path and target_path not in folders:
+                    folders[target_path] = package["name"]
+                    target_path = target_path.rpartition("/")[0]
+    for target_path in links:
+        if target_path in folders:
             text = "%s contains paths under %s, which is a link in %s"
-            raise ValueError(text % (folders[place], place, owners[place]))
-        if not _stays_inside(place, links):
-            raise ValueError(_LEADS_OUT % (owners[place], "%s -> %s" % (place, " or ".join(sorted(links[place])))))
+            raise ValueError(text % (folders[target_path], target_path, owners[target_path]))
+        if not _stays_inside(target_path, links):
+            raise ValueError(
+                _OUTSIDE % (owners[target_path], "%s -> %s" % (target_path, " or ".join(sorted(links[target_path]))))
+            )
 
 
 def _inspect(rattler: Any, name: str, folder: str) -> Dict[str, Any]:
-    """What ``check_together`` needs of an unpacked package. Raises ValueError if a path leads outside of it."""
+    """Return the data for ``check_together`` from an unpacked package. Raises ValueError if a path leads outside."""
     for file in _METADATA:
-        if _kind(name, folder, "info/" + file, set()) not in (None, stat.S_IFREG):
+        if _file_type(name, folder, "info/" + file, set()) not in (None, stat.S_IFREG):
             raise ValueError("%s contains invalid metadata: info/%s is not a file" % (name, file))
         path = os.path.join(folder, "info", file)
-        if os.path.exists(path) and os.path.getsize(path) > _MOST_METADATA:  # it is read into memory
+        if os.path.exists(path) and os.path.getsize(path) > _MAX_METADATA:  # the file is read into memory
             raise ValueError("%s contains invalid metadata: info/%s is too large" % (name, file))
-    paths = _listed(folder)
+    paths = _read_paths(folder)
     for path in paths:
         parts = path.split("/")
-        if not {"", ".", ".."}.isdisjoint(parts) or ".." in path.split("\\") or parts[0] == _OWN:
-            raise ValueError(_LEADS_OUT % (name, path))
+        if not {"", ".", ".."}.isdisjoint(parts) or ".." in path.split("\\") or parts[0] == _CLOBBERS:
+            raise ValueError(_OUTSIDE % (name, path))
     entries = rattler.PathsJson.from_package_directory_with_deprecated_fallback(folder).paths
     if sorted(str(entry.relative_path) for entry in entries) != sorted(paths):
         raise ValueError("%s contains a file list that mlw and py-rattler parse differently" % name)
-    real: Set[str] = set()
+    checked_folders: Set[str] = set()
     links: Dict[str, str] = {}
     for entry in entries:
-        path, wanted = str(entry.relative_path), _wanted(entry.path_type)
-        if _kind(name, folder, path, real) not in (None, wanted):
+        path, expected = str(entry.relative_path), _expected_type(entry.path_type)
+        if _file_type(name, folder, path, checked_folders) not in (None, expected):
             raise ValueError("%s lists %s with a different file type than it contains" % (name, path))
-        if wanted == stat.S_IFLNK:
-            links[path] = _target(folder, path)
+        if expected == stat.S_IFLNK:
+            links[path] = _read_link(folder, path)
     with open(os.path.join(folder, "info", "index.json"), encoding="utf-8") as index:
         pure = json.load(index, object_pairs_hook=_unique).get("noarch") == "python"
     return {"pure": pure, "folders": sorted({path.rpartition("/")[0] for path in paths}), "links": links}
 
 
-def _listed(folder: str) -> List[str]:
-    """The package's paths, letter by letter: py-rattler's Python objects omit a leading ``./``, and it installs it."""
+def _read_paths(folder: str) -> List[str]:
+    """Return the package's exact paths.
+
+    Paths in py-rattler's Python objects lack a leading ``./``, which py-rattler uses when it installs.
+    """
     try:
         with open(os.path.join(folder, "info", "paths.json"), encoding="utf-8") as file:
             listed = json.load(file, object_pairs_hook=_unique)
@@ -250,42 +261,42 @@ def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     return dict(pairs)
 
 
-def _wanted(kind: Any) -> int:
+def _expected_type(kind: Any) -> int:
     if kind.softlink:
         return stat.S_IFLNK
     return stat.S_IFDIR if kind.directory else stat.S_IFREG
 
 
-def _kind(name: str, folder: str, path: str, real: Set[str]) -> Optional[int]:
-    """Type of a file in an unpacked package, None if there is none. Its folders must not be links.
+def _file_type(name: str, folder: str, path: str, checked_folders: Set[str]) -> Optional[int]:
+    """Return the type of a file in an unpacked package; None if it is missing.
 
-    ``real``: folders that were checked before.
+    The parent folders must not be links. Those in ``checked_folders`` have already been checked.
     """
     parent = path.rpartition("/")[0]
-    if parent and parent not in real:
-        if _kind(name, folder, parent, real) not in (None, stat.S_IFDIR):
+    if parent and parent not in checked_folders:
+        if _file_type(name, folder, parent, checked_folders) not in (None, stat.S_IFDIR):
             raise ValueError("%s contains a path under a link or a file: %s" % (name, path))
-        real.add(parent)
+        checked_folders.add(parent)
     try:
-        return stat.S_IFMT(os.lstat(_encoded(folder, path)).st_mode)
+        return stat.S_IFMT(os.lstat(_encode_path(folder, path)).st_mode)
     except FileNotFoundError:
-        return None  # py-rattler reports it
+        return None  # py-rattler reports the missing file
 
 
-def _target(folder: str, path: str) -> str:
+def _read_link(folder: str, path: str) -> str:
     try:
-        return os.readlink(_encoded(folder, path)).decode("utf-8", "backslashreplace")
+        return os.readlink(_encode_path(folder, path)).decode("utf-8", "backslashreplace")
     except FileNotFoundError:
         return ""
 
 
-def _encoded(folder: str, path: str) -> bytes:
-    """As py-rattler does it in every locale."""
+def _encode_path(folder: str, path: str) -> bytes:
+    """Encode a path as py-rattler does in every locale."""
     return os.path.join(os.fsencode(folder), path.encode("utf-8"))
 
 
-def _installed(path: str, pure: bool, library: str) -> str:
-    """Where py-rattler installs a path of a package; ``pure``: of Python code for all platforms."""
+def _installed_path(path: str, pure: bool, library: str) -> str:
+    """Return where py-rattler installs a path. ``pure``: the package is platform-independent Python."""
     first, _, rest = path.partition("/")
     if pure and first == "site-packages":
         return "%s/%s" % (library, path)
@@ -293,48 +304,48 @@ def _installed(path: str, pure: bool, library: str) -> str:
 
 
 def _stays_inside(path: str, links: Dict[str, Set[str]]) -> bool:
-    """Whether a link leads to the prefix or below, also by way of other links."""
+    """Return whether a link stays inside the prefix, directly or through other links."""
     start = tuple(path.split("/"))
-    waiting: List[Tuple[Tuple[str, ...], Tuple[str, ...]]] = [(start[:-1], start[-1:])]
+    pending: List[Tuple[Tuple[str, ...], Tuple[str, ...]]] = [(start[:-1], start[-1:])]
     seen = set()
-    while waiting:
-        state = where, rest = waiting.pop()
+    while pending:
+        state = folder, rest = pending.pop()
         if not rest or state in seen:
             continue
         seen.add(state)
-        if len(seen) > _MOST_STEPS or (rest[0] == ".." and not where):
+        if len(seen) > _MAX_STEPS or (rest[0] == ".." and not folder):
             return False
         if rest[0] == "..":
-            waiting.append((where[:-1], rest[1:]))
+            pending.append((folder[:-1], rest[1:]))
             continue
-        targets = links.get("/".join((*where, rest[0])))
+        targets = links.get("/".join((*folder, rest[0])))
         if targets is None:
-            waiting.append(((*where, rest[0]), rest[1:]))
+            pending.append(((*folder, rest[0]), rest[1:]))
             continue
         for target in targets:
             if target.startswith("/"):
                 return False
-            waiting.append((where, tuple(part for part in target.split("/") if part not in ("", ".")) + rest[1:]))
+            pending.append((folder, tuple(part for part in target.split("/") if part not in ("", ".")) + rest[1:]))
     return True
 
 
-def _record(rattler: Any, one: Dict[str, Any]) -> Any:
-    build = rattler.BuildString(one["build"]) if hasattr(rattler, "BuildString") else one["build"]
+def _record(rattler: Any, package: Dict[str, Any]) -> Any:
+    build = rattler.BuildString(package["build"]) if hasattr(rattler, "BuildString") else package["build"]
     record = rattler.PackageRecord(
-        one["name"],
-        one["version"],
+        package["name"],
+        package["version"],
         build,
-        one["build_number"],
-        one["subdir"],
-        noarch=one.get("noarch"),
-        depends=one["depends"],
-        sha256=_bytes(one.get("sha256")),
-        md5=_bytes(one.get("md5")),
-        size=one.get("size"),
-        python_site_packages_path=one.get("python_site_packages_path"),
+        package["build_number"],
+        package["subdir"],
+        noarch=package.get("noarch"),
+        depends=package["depends"],
+        sha256=_bytes(package.get("sha256")),
+        md5=_bytes(package.get("md5")),
+        size=package.get("size"),
+        python_site_packages_path=package.get("python_site_packages_path"),
     )
-    channel = one["url"].rpartition("/")[0].rpartition("/")[0] + "/"
-    return rattler.RepoDataRecord(record, one["url"].rsplit("/", 1)[1], one["url"], channel)
+    channel = package["url"].rpartition("/")[0].rpartition("/")[0] + "/"
+    return rattler.RepoDataRecord(record, package["url"].rsplit("/", 1)[1], package["url"], channel)
 
 
 def _bytes(text: Optional[str]) -> Optional[bytes]:
@@ -342,7 +353,7 @@ def _bytes(text: Optional[str]) -> Optional[bytes]:
 
 
 class _Reporter:
-    """Counts. Whatever else a newer py-rattler reports is passed over."""
+    """Progress reporter that counts installed packages. It ignores py-rattler's other events."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -364,13 +375,12 @@ if __name__ == "__main__":
     try:
         with open(sys.argv[1], "rb") as file:
             main(json.loads(file.read()))
-    except BaseException as error:  # noqa: BLE001 - the builder tells it; a traceback would say no more
+    except BaseException as error:  # noqa: BLE001 - the builder reports the message; a traceback would not help
         sys.stdout.write("error: %s\n" % error)
         code = 1
         if isinstance(error, Mismatch):
-            with open(sys.argv[1] + ".failure", "w", encoding="utf-8") as told:
-                json.dump({"message": str(error), "hint": error.hint}, told)
+            with open(sys.argv[1] + ".failure", "w", encoding="utf-8") as failure_file:
+                json.dump({"message": str(error), "hint": error.hint}, failure_file)
     sys.stdout.flush()
-    # py-rattler's threads may still want to report something: one in ten times that ends an interpreter which winds up
-    # in a crash.
+    # py-rattler's threads may still report something, which crashes a terminating interpreter in one of ten cases.
     os._exit(code)

@@ -1,13 +1,16 @@
-"""Environments on this machine: which one a lock means, whether it is there and sound, what is in them, their end.
+"""Environments on this machine: whether they exist and are intact, their files, locks, and removal.
 
-An environment is built where it will live, because its own path stands in its scripts. It counts from the moment that
-``<digest>.json`` appears beside it, whole, by a rename; without that it is the rest of a build that did not end.
+An environment is built in its final folder, because its scripts contain that path. It is complete
+once its record, ``<digest>.json``, is renamed into place next to it. Without that file, it is the
+leftover of an incomplete build.
 
-Two locks lie beside it, and stay there when it goes, because a lock that is removed can be held by two:
-``<digest>.lock`` is held alone by who builds it. ``<digest>.use`` is shared by the runs that use it, each from before
-it looks for the environment until it ends (``hold``), and is held alone by who removes it (``retire.py``), for moments.
-So a run finds the environment whole, or not at all and builds it. The lines of ``<digest>.use`` are those runs, and its
-time is that of the last use. ``caches.use`` is the same for what builds share: caches, tools and packages.
+There are two lock files next to it. They are kept when the environment is removed: if a lock file
+were deleted and created again, two processes could hold the lock. The builder holds
+``<digest>.lock`` exclusively. Runs share ``<digest>.use``, each from before it looks for the
+environment until it ends (``hold_environment_lock``); a removal holds it exclusively and briefly
+(``garbage_collection.py``). So a run finds a complete environment, or builds it if there is none.
+The lines of ``<digest>.use`` list these runs, and its modification time is the last use.
+``caches.use`` does the same for the caches, tools, and packages that builds share.
 """
 
 from __future__ import annotations
@@ -20,91 +23,95 @@ import stat
 import time
 
 from ..shared import machine
-from ..shared.environment_layout import packed, prefix_of, python_home, python_of
-from ..shared.files import read_json, write_whole
+from ..shared.atomic_files import read_json, write_atomic
+from ..shared.environment_layout import pack_path, prefix_of, python_home, python_of
+from ..shared.folder_tree import make_private, remove
 from ..shared.layout import Root
-from ..shared.tree import make_private, remove
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
 
     Lock = Dict[str, Any]
-    Found = Tuple[str, os.stat_result]
+    Entry = Tuple[str, os.stat_result]
 
 CACHE = "__pycache__"
-# Kinds of lines in the list of files; sorted, so that what is looked at often comes first.
-FOLDER, LOOKED_AT, OTHER = "a", "b", "c"
-_MOST_NAMED = 5
-_LOOK = 0.005
+# Kinds of lines in the file list, which is sorted. The lines that ``is_intact`` checks come first.
+FOLDER, CHECKED, OTHER = "a", "b", "c"
+_MAX_NAMED = 5
+_POLL_INTERVAL = 0.005
 
 
-# -- is it there and sound ---------------------------------------------------------------------------
+# -- integrity ---------------------------------------------------------------------------------------
 
 
-def note_of(prefix: str) -> str:
+def record_path(prefix: str) -> str:
     return prefix + ".json"
 
 
-def files_of(prefix: str) -> str:
-    """The list of its files, one a line."""
+def file_list_path(prefix: str) -> str:
+    """Return the path of the environment's file list."""
     return prefix + ".files"
 
 
-def is_sound(root: Root, lock: Lock) -> bool:
-    """Whether it is there and looks as it was built. Asked before each start, so it looks at what breaks runs.
+def is_intact(root: Root, lock: Lock) -> bool:
+    """Return whether an environment exists and is unchanged.
 
-    That is every folder (what was added, removed or replaced shows in its time) and every source, library and program.
+    This runs before each start, so it checks only what can break a run: all sources, libraries, and
+    programs, and the times of all folders, which show whether files were added, removed, or replaced.
     """
     prefix = prefix_of(root, lock)
-    note = read_json(note_of(prefix), "digest", "listed")
-    if not note or note["digest"] != lock["digest"]:
+    record = read_json(record_path(prefix), "digest", "listed")
+    if not record or record["digest"] != lock["digest"]:
         return False
     try:
-        if not os.access(python_of(prefix), os.X_OK):  # often a link: the Python behind it may be gone
+        if not os.access(python_of(prefix), os.X_OK):  # often a link whose target may have been removed
             return False
-        if os.path.getsize(files_of(prefix)) != note["listed"]:
+        if os.path.getsize(file_list_path(prefix)) != record["listed"]:
             return False
-        with open(files_of(prefix), encoding="utf-8", errors="surrogateescape") as file:
-            return _looks_right(prefix, file)
+        with open(file_list_path(prefix), encoding="utf-8", errors="surrogateescape") as file:
+            return _matches(prefix, file)
     except (OSError, ValueError):
         return False
 
 
-def _looks_right(prefix: str, lines: Iterable[str]) -> bool:
+def _matches(prefix: str, lines: Iterable[str]) -> bool:
     for line in lines:
         kind, size, changed, path = line.rstrip("\n").split(" ", 3)
         if kind == OTHER:
             return True
-        facts = os.lstat(prefix + "/" + path)
-        if facts.st_mtime_ns != int(changed) or (kind != FOLDER and facts.st_size != int(size)):
+        status = os.lstat(prefix + "/" + path)
+        if status.st_mtime_ns != int(changed) or (kind != FOLDER and status.st_size != int(size)):
             return False
     return True
 
 
 def listing(prefix: str) -> str:
-    """All that is in it, a line each: kind, size, time of change, path. What ``is_sound`` looks at comes first."""
+    """Return the file list: kind, size, modification time, and path.
+
+    The lines that ``is_intact`` needs come first.
+    """
     base = len(prefix) + 1
-    found = [
-        "%s %d %d %s" % (_kind(path[base:], facts), facts.st_size, facts.st_mtime_ns, path[base:])
+    lines = [
+        "%s %d %d %s" % (_line_kind(path[base:], facts), facts.st_size, facts.st_mtime_ns, path[base:])
         for path, facts in walk(prefix)
     ]
-    for folder in folders(prefix):
+    for folder in list_folders(prefix):
         if os.path.basename(folder) != CACHE:
-            found.append("%s 0 %d %s" % (FOLDER, os.lstat(folder).st_mtime_ns, folder[base:]))
-    found.sort()
-    return "\n".join(found)
+            lines.append("%s 0 %d %s" % (FOLDER, os.lstat(folder).st_mtime_ns, folder[base:]))
+    lines.sort()
+    return "\n".join(lines)
 
 
-def _kind(path: str, facts: os.stat_result) -> str:
+def _line_kind(path: str, status: os.stat_result) -> str:
     name = path.rsplit("/", 1)[-1]
     if name.endswith((".py", ".pth")) or ".so" in name or path.startswith("bin/"):
-        return LOOKED_AT
+        return CHECKED
     return OTHER
 
 
-def walk(folder: str) -> Iterator[Found]:
-    """Files and links below a folder, with their facts; no link is followed."""
+def walk(folder: str) -> Iterator[Entry]:
+    """Yield files and links below a folder with their status, without following links."""
     pending = [folder]
     while pending:
         with os.scandir(pending.pop()) as listing:
@@ -115,40 +122,40 @@ def walk(folder: str) -> Iterator[Found]:
                     yield entry.path, entry.stat(follow_symlinks=False)
 
 
-def damage(root: Root, lock: Lock) -> List[str]:
-    """What is wrong with it, file by file: as it was built, and every content as its package has it."""
+def find_damage(root: Root, lock: Lock) -> List[str]:
+    """Return the missing, added, and changed files, according to the file list and the packages' digests."""
     prefix = prefix_of(root, lock)
     try:
-        with open(files_of(prefix), encoding="utf-8", errors="surrogateescape") as file:
-            known = _by_path(file.read())
-        found = _by_path(listing(prefix))
+        with open(file_list_path(prefix), encoding="utf-8", errors="surrogateescape") as file:
+            recorded = _parse_listing(file.read())
+        actual = _parse_listing(listing(prefix))
     except (OSError, ValueError) as error:
         return ["its file list cannot be read: %s" % error]
-    wrong = ["%s is missing" % path for path in sorted(set(known) - set(found))]
-    wrong += ["%s was added" % path for path in sorted(set(found) - set(known))]
-    changed = {path for path in set(known) & set(found) if known[path] != found[path]}
-    for path, sha256 in contents(prefix):
-        if path in found and path not in changed and _digest(os.path.join(prefix, path)) != sha256:
+    problems = ["%s is missing" % path for path in sorted(set(recorded) - set(actual))]
+    problems += ["%s was added" % path for path in sorted(set(actual) - set(recorded))]
+    changed = {path for path in set(recorded) & set(actual) if recorded[path] != actual[path]}
+    for path, sha256 in recorded_digests(prefix):
+        if path in actual and path not in changed and _digest(os.path.join(prefix, path)) != sha256:
             changed.add(path)
-    return wrong + ["%s was changed" % path for path in sorted(changed)]
+    return problems + ["%s was changed" % path for path in sorted(changed)]
 
 
-def _by_path(text: str) -> Dict[str, str]:
-    """Files without the folders, nor bytecode that a run may have added."""
+def _parse_listing(text: str) -> Dict[str, str]:
+    """Return the size and time of each file by path, without folders and bytecode, which a run may add."""
     lines = (line.split(" ", 3) for line in text.split("\n"))
     return {path: size + " " + changed for kind, size, changed, path in lines if kind != FOLDER and CACHE not in path}
 
 
-def contents(prefix: str) -> Iterator[Tuple[str, str]]:
-    """Path and SHA-256 of what the packages say of their own files."""
+def recorded_digests(prefix: str) -> Iterator[Tuple[str, str]]:
+    """Yield path and SHA-256 of files as recorded by their packages."""
     for path, _ in walk(prefix):
         folder, name = os.path.split(path)
         if name == "RECORD" and folder.endswith(".dist-info"):
             yield from _record(prefix, path)
         elif name.endswith(".json") and os.path.basename(folder) == "conda-meta":
-            for one in (read_json(path) or {}).get("paths_data", {}).get("paths", []):
-                if one.get("sha256_in_prefix") and one.get("path_type") == "hardlink":
-                    yield one["_path"], one["sha256_in_prefix"]
+            for entry in (read_json(path) or {}).get("paths_data", {}).get("paths", []):
+                if entry.get("sha256_in_prefix") and entry.get("path_type") == "hardlink":
+                    yield entry["_path"], entry["sha256_in_prefix"]
 
 
 def _record(prefix: str, path: str) -> Iterator[Tuple[str, str]]:
@@ -169,17 +176,17 @@ def _digest(path: str) -> str:
 
 
 def publish(root: Root, lock: Lock, facts: Dict[str, Any]) -> None:
-    """From here on it counts."""
+    """Write the file list and the record. From then on, the environment is complete."""
     prefix = prefix_of(root, lock)
     text = listing(prefix)
     content = text.encode("utf-8", "surrogateescape")
-    part = files_of(prefix) + ".part"
+    part = file_list_path(prefix) + ".part"
     with open(part, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(part, files_of(prefix))
-    note = dict(
+    os.replace(part, file_list_path(prefix))
+    record = dict(
         facts,
         digest=lock["digest"],
         python=lock["python"],
@@ -189,39 +196,40 @@ def publish(root: Root, lock: Lock, facts: Dict[str, Any]) -> None:
         listed=len(content),
         lock=lock,
     )
-    write_whole(note_of(prefix), note)
+    write_atomic(record_path(prefix), record)
 
 
-# -- nobody removes it -------------------------------------------------------------------------------
+# -- locks against removal ---------------------------------------------------------------------------
 
 
-def use_of(prefix: str) -> str:
-    """Lock of those who use it, and the list of them."""
+def use_lock_path(prefix: str) -> str:
+    """Return the path of the lock file that runs share while they use the environment, and that lists them."""
     return prefix + ".use"
 
 
-def hold(root: Root, lock: Lock, run: str = "") -> int:
-    """A descriptor that keeps the environment from being removed until it is closed or its process dies.
+def hold_environment_lock(root: Root, lock: Lock, run: str = "") -> int:
+    """Return a descriptor that protects the environment from removal until it is closed.
 
-    To be had before the environment is looked for or built. ``run`` is the run that it is for: if its supervisor dies
-    and the script goes on, the environment stays all the same.
+    The protection also ends when the process dies. Call this before looking for or building the
+    environment. ``run`` is recorded, so that the environment is kept even if the supervisor dies and
+    the script continues.
     """
     make_private(root.envs)
-    path = use_of(prefix_of(root, lock))
-    holder = _share(path)
+    path = use_lock_path(prefix_of(root, lock))
+    holder = _wait_shared(path)
     try:
         if run:
             with open(path, "a", encoding="utf-8") as file:
                 file.write(run + "\n")
         os.utime(path)
     except OSError:
-        pass  # a full disk must not keep a run from what is there
+        pass  # a full disk must not prevent a run from using the environment
     return holder
 
 
-def touch(root: Root, lock: Lock) -> None:
-    """It is used now: told to those who look for what nobody has used for long."""
-    with open(use_of(prefix_of(root, lock)), "ab") as file:
+def mark_used(root: Root, lock: Lock) -> None:
+    """Record that the environment is in use, so that it does not count as idle."""
+    with open(use_lock_path(prefix_of(root, lock)), "ab") as file:
         os.utime(file.name)
 
 
@@ -230,46 +238,49 @@ def caches_lock(root: Root) -> str:
 
 
 def hold_caches(root: Root) -> int:
-    """The same for caches, tools and packages, which every build uses."""
+    """Protect caches, tools, and packages from removal until the returned descriptor is closed."""
     make_private(root.envs)
-    return _share(caches_lock(root))
+    return _wait_shared(caches_lock(root))
 
 
-def _share(path: str) -> int:
+def _wait_shared(path: str) -> int:
     while True:
-        holder = machine.share(path)
+        holder = machine.lock_shared(path)
         if holder is not None:
             return holder
-        time.sleep(_LOOK)  # it is just being removed: a matter of a rename
+        time.sleep(_POLL_INTERVAL)  # a removal is in progress, which takes only a rename
 
 
-# -- nobody changes it -------------------------------------------------------------------------------
+# -- protection and removal --------------------------------------------------------------------------
 
 
 def protect(prefix: str) -> None:
-    """Files and folders lose their write bits: a run, or a pip in it, cannot change what other runs share.
+    """Remove write permissions, so that a run, or pip in it, cannot change files that other runs share.
 
-    Files may be hard links of a cache's, which is thereby protected too.
+    Files may be hard links to files in a cache, which are then protected as well.
     """
-    for path, facts in walk(prefix):
-        if not stat.S_ISLNK(facts.st_mode) and facts.st_mode & 0o222:
-            os.chmod(path, stat.S_IMODE(facts.st_mode) & ~0o222)
-    for folder in folders(prefix):
+    for path, status in walk(prefix):
+        if not stat.S_ISLNK(status.st_mode) and status.st_mode & 0o222:
+            os.chmod(path, stat.S_IMODE(status.st_mode) & ~0o222)
+    for folder in list_folders(prefix):
         os.chmod(folder, stat.S_IMODE(os.lstat(folder).st_mode) & ~0o222)
 
 
-def folders(prefix: str) -> List[str]:
-    """With the innermost last."""
-    found = [prefix]
-    for folder in found:
+def list_folders(prefix: str) -> List[str]:
+    """Return the prefix and all folders below it, parents first."""
+    result = [prefix]
+    for folder in result:
         with os.scandir(folder) as listing:
-            found += [entry.path for entry in listing if entry.is_dir(follow_symlinks=False)]
-    return found
+            result += [entry.path for entry in listing if entry.is_dir(follow_symlinks=False)]
+    return result
 
 
 def discard(prefix: str) -> None:
-    """Remove an environment, or what is left of one. The note first: from then on it does not count."""
-    for path in (note_of(prefix), files_of(prefix), packed(prefix)):
+    """Remove an environment, which may be incomplete.
+
+    The record is removed first, so that no run uses the environment anymore.
+    """
+    for path in (record_path(prefix), file_list_path(prefix), pack_path(prefix)):
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -280,7 +291,7 @@ def discard(prefix: str) -> None:
 
 
 def unprotect(prefix: str) -> None:
-    """So that its owner can remove it."""
+    """Restore write permissions, so that the owner can remove the environment."""
     pending = [prefix]
     while pending:
         folder = pending.pop()
@@ -291,42 +302,42 @@ def unprotect(prefix: str) -> None:
             pending += [entry.path for entry in listing if entry.is_dir(follow_symlinks=False)]
 
 
-# -- all of them -------------------------------------------------------------------------------------
+# -- listing -----------------------------------------------------------------------------------------
 
 
-def environments(root: Root) -> List[Dict[str, Any]]:
-    """Those that count, newest first: digest, python, packages, bytes, built."""
-    found = []
-    for name in _names(root.envs):
+def list_environments(root: Root) -> List[Dict[str, Any]]:
+    """Return the records of complete environments, newest first: digest, python, packages, bytes, built."""
+    records = []
+    for name in _list_names(root.envs):
         if name.endswith(".json"):
-            note = read_json(os.path.join(root.envs, name), "digest", "bytes", "built")
-            if note:
-                found.append(note)
-    return sorted(found, key=lambda note: -float(note["built"]))
+            record = read_json(os.path.join(root.envs, name), "digest", "bytes", "built")
+            if record:
+                records.append(record)
+    return sorted(records, key=lambda record: -float(record["built"]))
 
 
-def leftovers(root: Root) -> List[str]:
-    """What is left of builds that did not end, and of environments that were replaced."""
-    names = _names(root.envs)
+def list_leftovers(root: Root) -> List[str]:
+    """Return the leftovers of incomplete builds and replaced environments."""
+    names = _list_names(root.envs)
     complete = {name[: -len(".json")] for name in names if name.endswith(".json")}
     paths = [os.path.join(root.envs, name) for name in names if name not in complete]
-    return [path for path in paths if os.path.isdir(path) or _is_half(path, complete)]
+    return [path for path in paths if os.path.isdir(path) or _is_partial_pack(path, complete)]
 
 
-def _is_half(path: str, complete: Set[str]) -> bool:
-    """A packed environment that was not written to its end, or that has no environment."""
+def _is_partial_pack(path: str, complete: Set[str]) -> bool:
+    """Return whether a file is an incomplete archive, or one without a complete environment."""
     name = os.path.basename(path)
-    return name.endswith(packed("") + ".part") or (
-        name.endswith(packed("")) and name[: -len(packed(""))] not in complete
+    return name.endswith(pack_path("") + ".part") or (
+        name.endswith(pack_path("")) and name[: -len(pack_path(""))] not in complete
     )
 
 
-def describe(wrong: List[str]) -> str:
-    more = "" if len(wrong) <= _MOST_NAMED else "; and %d more" % (len(wrong) - _MOST_NAMED)
-    return "; ".join(wrong[:_MOST_NAMED]) + more
+def describe(problems: List[str]) -> str:
+    suffix = "" if len(problems) <= _MAX_NAMED else "; and %d more" % (len(problems) - _MAX_NAMED)
+    return "; ".join(problems[:_MAX_NAMED]) + suffix
 
 
-def _names(folder: str) -> List[str]:
+def _list_names(folder: str) -> List[str]:
     try:
         return os.listdir(folder)
     except OSError:

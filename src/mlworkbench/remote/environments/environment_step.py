@@ -1,12 +1,12 @@
-"""The environment step of a run. It need not run where the run does, nor in the same process.
+"""The environment step of a run, which may run on another machine and in another process.
 
-The supervisor does it before the start. A starter may do it earlier and elsewhere, such as on the login node of a
-cluster: then the supervisor finds the environment ready, and only holds it.
+The supervisor performs it before the start. A starter may perform it earlier and elsewhere, such as
+on the login node of a cluster. Then the supervisor only protects the environment from removal.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Callable, Dict, Optional
 
@@ -23,26 +23,27 @@ def prepare_environment(
     on_build: Callable[[], None] = lambda: None,
     beat: Callable[[], None] = lambda: None,
 ) -> Optional[Failure]:
-    """Make the run's environment ready, and hold it while this process lives; why there is none, or None.
+    """Prepare the run's environment, and protect it from removal while this process lives. Return a failure or None.
 
-    ``on_build`` is called if it has to be built, ``beat`` every few seconds meanwhile.
+    ``on_build`` is called if the environment must be built, and ``beat`` every few seconds during the
+    build.
     """
     if not _is_managed(spec):
         return None
-    from .ready import make_ready  # noqa: PLC0415 - other runs do without
+    from .provisioning import provide_environment  # noqa: PLC0415 - other runs do not need it
 
-    return make_ready(root, run, spec, on_build, beat, secrets)
+    return provide_environment(root, run, spec, on_build, beat, secrets)
 
 
 def hold_environment(root: Root, spec: Spec) -> None:
-    """Keep the environment of a run that has started from being removed while this process lives."""
+    """Protect the environment of an active run from removal while this process lives."""
     lock = spec.get("lock")
     if lock and _is_managed(spec):
-        from .environment import hold  # noqa: PLC0415 - other runs do without
+        from .environment_state import hold_environment_lock  # noqa: PLC0415 - other runs do not need it
 
-        hold(root, lock, spec["id"])
+        hold_environment_lock(root, lock, spec["id"])
 
 
 def _is_managed(spec: Spec) -> bool:
-    """Whether the environment is one that mlw builds."""
+    """Return whether mlw builds the environment."""
     return (spec.get("lock") or {}).get("kind") == "managed"

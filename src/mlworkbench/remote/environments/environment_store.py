@@ -1,4 +1,4 @@
-"""The environments of this machine: how large they are, who uses them, and since when nobody does."""
+"""The environments on this machine: their sizes, the runs that use them, and the time of last use."""
 
 from __future__ import annotations
 
@@ -6,35 +6,37 @@ import os
 import re
 
 from ..shared import machine
-from ..shared.disk_tally import Tally
+from ..shared.disk_totals import DiskUsage
 from ..shared.environment_layout import python_of
-from ..shared.layout import Root, RunFolder, is_taken
-from .environment import damage, environments, is_sound, leftovers, use_of
-from .packed import parts_of
+from ..shared.layout import Root, RunFolder, is_claimed
+from .archive_record import environment_paths
+from .environment_state import find_damage, is_intact, list_environments, list_leftovers, use_lock_path
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Set
 
     Answer = Dict[str, Any]
 
 ASIDE = ".clean-"
-REPLACED = ".replaced-"
+REPLACED_SUFFIX = ".replaced-"
 DIGEST = re.compile(r"[0-9a-f]{64}")
-_LEFT = re.compile(r"[0-9a-f]{64}(\.tmp|\.replaced-[0-9a-f]{16}|\.tar\.gz(\.part)?)?|\.clean-[0-9a-f]{16}(\.tar\.gz)?")
-_SHOWN = 1000  # runs named in an answer at most
+_LEFTOVER = re.compile(
+    r"[0-9a-f]{64}(\.tmp|\.replaced-[0-9a-f]{16}|\.tar\.gz(\.part)?)?|\.clean-[0-9a-f]{16}(\.tar\.gz)?"
+)
+_MAX_RUNS = 1000  # maximum number of runs listed in a response
 
 
 class InUse(Exception):
-    """It has to stay: why, and which runs are the reason."""
+    """Error for something that cannot be removed, with the reason and the runs that use it."""
 
-    def __init__(self, why: str, runs: List[str]) -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str, runs: List[str]) -> None:
+        super().__init__(reason)
+        self.why = reason
         self.runs = runs
 
 
-# -- who uses them -----------------------------------------------------------------------------------
+# -- usage -------------------------------------------------------------------------------------------
 
 
 def has_ended(run: RunFolder) -> bool:
@@ -45,30 +47,30 @@ def has_ended(run: RunFolder) -> bool:
         return False
 
 
-def users(root: Root, digest: str) -> List[str]:
-    """Runs that used it, the latest last."""
+def runs_using(root: Root, digest: str) -> List[str]:
+    """Return the runs that used an environment, latest last."""
     try:
-        with open(use_of(root.environment(digest)), encoding="utf-8", errors="replace") as file:
+        with open(use_lock_path(root.environment(digest)), encoding="utf-8", errors="replace") as file:
             names = [line.rstrip("\n") for line in file]
     except OSError:
         return []
     return list(dict.fromkeys(name for name in names if name and "/" not in name and name[0] not in ".-"))
 
 
-def going_on(root: Root, names: List[str]) -> List[str]:
-    """Those of them that have begun here and not ended, whether or not somebody supervises them now."""
+def unfinished_runs(root: Root, names: List[str]) -> List[str]:
+    """Return the runs that were started on this machine and have not ended, whether supervised or not."""
     runs = ((name, root.run(name)) for name in names)
-    return [name for name, run in runs if is_taken(run) and not os.path.exists(run.exit) and not has_ended(run)]
+    return [name for name, run in runs if is_claimed(run) and not os.path.exists(run.exit) and not has_ended(run)]
 
 
-def last_use(root: Root, digest: str, note: Answer) -> float:
-    """By a run, or when it was built. A run uses it to its end, which may be long after it has begun."""
-    times = [float(note.get("built") or 0.0), _changed(use_of(root.environment(digest)))]
-    times += [_changed(root.run(name).events) for name in users(root, digest)[-_SHOWN:]]
+def last_use(root: Root, digest: str, record: Answer) -> float:
+    """Return the time of the last use or of the build. A run uses its environment until it ends."""
+    times = [float(record.get("built") or 0.0), _modified(use_lock_path(root.environment(digest)))]
+    times += [_modified(root.run(name).events) for name in runs_using(root, digest)[-_MAX_RUNS:]]
     return max(times)
 
 
-def _changed(path: str) -> float:
+def _modified(path: str) -> float:
     try:
         return os.stat(path).st_mtime
     except OSError:
@@ -76,8 +78,8 @@ def _changed(path: str) -> float:
 
 
 def is_held(root: Root, digest: str) -> bool:
-    """Whether a run holds it now."""
-    path = use_of(root.environment(digest))
+    """Return whether a run holds the environment now."""
+    path = use_lock_path(root.environment(digest))
     if not os.path.exists(path):
         return False
     holder = machine.lock(path)
@@ -87,100 +89,110 @@ def is_held(root: Root, digest: str) -> bool:
     return False
 
 
-def in_building(root: Root) -> Set[str]:
-    """Digests of those that somebody is building now."""
-    names = [name[: -len(".lock")] for name in _names(root.envs) if name.endswith(".lock")]
+def list_building(root: Root) -> Set[str]:
+    """Return the digests of environments that are being built."""
+    names = [name[: -len(".lock")] for name in _list_names(root.envs) if name.endswith(".lock")]
     return {name for name in names if machine.is_locked(root.environment(name) + ".lock")}
 
 
-# -- what is there -----------------------------------------------------------------------------------
+# -- listing -----------------------------------------------------------------------------------------
 
 
-def notes(root: Root) -> Dict[str, Answer]:
-    """digest → note, the newest first."""
-    return {note["digest"]: note for note in environments(root) if DIGEST.fullmatch(str(note["digest"]))}
+def list_records(root: Root) -> Dict[str, Answer]:
+    """Return records by digest, newest first."""
+    return {record["digest"]: record for record in list_environments(root) if DIGEST.fullmatch(str(record["digest"]))}
 
 
-def every(root: Root, request: Answer) -> Answer:
-    """All environments, also those that are just being built; with ``sizes`` how large each is."""
-    building = in_building(root)
-    found = [_entry(root, digest, note, building, bool(request.get("sizes"))) for digest, note in notes(root).items()]
-    known = {one["digest"] for one in found}
-    found += [_entry(root, digest, {}, building, False) for digest in sorted(building - known)]
-    left = Tally()
-    paths = [path for path in broken(root) if os.path.basename(path)[:64] not in building]
+def describe_all(root: Root, request: Answer) -> Answer:
+    """Describe all environments, including those being built; with ``sizes``, include their sizes."""
+    building = list_building(root)
+    entries = [
+        _entry(root, digest, record, building, bool(request.get("sizes")))
+        for digest, record in list_records(root).items()
+    ]
+    digests = {entry["digest"] for entry in entries}
+    entries += [_entry(root, digest, {}, building, False) for digest in sorted(building - digests)]
+    usage = DiskUsage()
+    paths = [path for path in removable_leftovers(root) if os.path.basename(path)[:64] not in building]
     for path in paths if request.get("sizes") else ():
-        left.add(path)
-    return {"ok": True, "environments": found, "leftovers": len(paths), "leftover_bytes": left.size}
+        usage.add(path)
+    return {"ok": True, "environments": entries, "leftovers": len(paths), "leftover_bytes": usage.size}
 
 
-def _entry(root: Root, digest: str, note: Answer, building: Set[str], sizes: bool) -> Answer:
-    names = users(root, digest)
-    lock = note.get("lock") or {}
-    made = {
+def _entry(root: Root, digest: str, record: Answer, building: Set[str], sizes: bool) -> Answer:
+    names = runs_using(root, digest)
+    lock = record.get("lock") or {}
+    entry = {
         "digest": digest,
         "path": root.environment(digest),
-        "python": (note.get("python") or {}).get("version"),
+        "python": (record.get("python") or {}).get("version"),
         "platform": lock.get("platform"),
-        "packages": note.get("packages"),
-        "built": note.get("built"),
-        "seconds": note.get("seconds"),
-        "used": last_use(root, digest, note) if note else None,
+        "packages": record.get("packages"),
+        "built": record.get("built"),
+        "seconds": record.get("seconds"),
+        "used": last_use(root, digest, record) if record else None,
         "runs": len(names),
-        "going": going_on(root, names)[-_SHOWN:],
+        "going": unfinished_runs(root, names)[-_MAX_RUNS:],
         "held": is_held(root, digest),
         "building": digest in building,
     }
     if sizes:
-        made["size"], made["own"] = Tally().add(*parts_of(root.environment(digest)))
-    return made
+        entry["size"], entry["own"] = DiskUsage().add(*environment_paths(root.environment(digest)))
+    return entry
 
 
-def one(root: Root, request: Answer) -> Answer:
-    """All about one; with ``verify`` every file is compared with what its package says of it."""
+def describe_one(root: Root, request: Answer) -> Answer:
+    """Describe one environment; with ``verify``, compare every file with its package's record."""
     digest = str(request["digest"])
-    note = notes(root).get(digest)
-    if note is None:
+    record = list_records(root).get(digest)
+    if record is None:
         return {"ok": False, "problem": "environment %a was not found" % digest[:80]}
-    lock = note["lock"]
-    made = _entry(root, digest, note, in_building(root), True)
-    kept = ("name", "version", "build", "url", "git", "commit", "subdir")
-    made.update(
+    lock = record["lock"]
+    entry = _entry(root, digest, record, list_building(root), True)
+    keys = ("name", "version", "build", "url", "git", "commit", "subdir")
+    entry.update(
         {
             "source": lock["python"].get("source"),
-            "home": note.get("home"),
+            "home": record.get("home"),
             "glibc": lock.get("glibc"),
             "cuda": lock.get("cuda"),
-            "conda": [{key: package.get(key) for key in kept if package.get(key)} for package in lock["conda"]],
-            "pip": [{key: package.get(key) for key in kept if package.get(key)} for package in lock["pip"]],
-            "used_by": users(root, digest)[-_SHOWN:],
-            "sound": is_sound(root, lock),
+            "conda": [{key: package.get(key) for key in keys if package.get(key)} for package in lock["conda"]],
+            "pip": [{key: package.get(key) for key in keys if package.get(key)} for package in lock["pip"]],
+            "used_by": runs_using(root, digest)[-_MAX_RUNS:],
+            "sound": is_intact(root, lock),
             "runs_here": os.access(python_of(root.environment(digest)), os.X_OK),
         }
     )
     if request.get("verify"):
-        wrong = damage(root, lock)
-        made.update(damage=wrong[:_SHOWN], damaged=len(wrong))
-    return {"ok": True, "environment": made}
+        problems = find_damage(root, lock)
+        entry.update(damage=problems[:_MAX_RUNS], damaged=len(problems))
+    return {"ok": True, "environment": entry}
 
 
-def broken(root: Root) -> List[str]:
-    """What is left of builds that did not end, and of removals. Whatever else lies there is somebody's, and stays."""
-    return [path for path in leftovers(root) if _LEFT.fullmatch(os.path.basename(path)) and not os.path.islink(path)]
+def removable_leftovers(root: Root) -> List[str]:
+    """Return the leftovers of incomplete builds and removals.
+
+    Other files may belong to users and are kept.
+    """
+    return [
+        path
+        for path in list_leftovers(root)
+        if _LEFTOVER.fullmatch(os.path.basename(path)) and not os.path.islink(path)
+    ]
 
 
 def is_replaced_in_use(root: Root, path: str) -> bool:
-    """Whether containers may still run in an environment that another has replaced (``built_in.py``)."""
-    digest, replaced, _ = os.path.basename(path).partition(REPLACED)
-    return bool(replaced) and (is_held(root, digest) or bool(going_on(root, users(root, digest))))
+    """Return whether containers may still use a replaced environment (``image_environments.py``)."""
+    digest, replaced, _ = os.path.basename(path).partition(REPLACED_SUFFIX)
+    return bool(replaced) and (is_held(root, digest) or bool(unfinished_runs(root, runs_using(root, digest))))
 
 
-def idle(root: Root, seconds: float, now: float) -> List[str]:
-    """Those that nobody has used for so long, nor uses now."""
-    return [digest for digest, note in notes(root).items() if now - last_use(root, digest, note) >= seconds]
+def list_idle(root: Root, seconds: float, now: float) -> List[str]:
+    """Return the environments that have not been used for at least ``seconds``."""
+    return [digest for digest, record in list_records(root).items() if now - last_use(root, digest, record) >= seconds]
 
 
-def _names(folder: str) -> List[str]:
+def _list_names(folder: str) -> List[str]:
     try:
         return os.listdir(folder)
     except OSError:

@@ -1,7 +1,8 @@
-"""The removal of environments, of what broken builds left, and of what builds share.
+"""Remove environments, leftovers of incomplete builds, and files that builds share.
 
-Others build and start runs at the same moment. Who removes holds both locks of an environment (``environment.py``)
-while it gets another name, and deletes afterwards: a run that comes meanwhile finds all of it, or none and builds it.
+Other processes may build environments and start runs at the same time. A removal holds both locks
+of an environment (``environment_state.py``) while it renames the environment, and deletes it
+afterwards. A run that starts in the meantime finds a complete environment or builds one.
 """
 
 from __future__ import annotations
@@ -11,67 +12,70 @@ import os
 import time
 
 from ..shared import machine
-from ..shared.disk_tally import Tally
-from ..shared.environment_layout import packed
-from ..shared.files import read_json
+from ..shared.atomic_files import read_json
+from ..shared.disk_totals import DiskUsage
+from ..shared.environment_layout import pack_path
+from ..shared.folder_tree import remove as remove_tree
 from ..shared.kept_reasons import RECENT, SHARED, USED
 from ..shared.layout import Root
-from ..shared.tree import remove as remove_tree
-from .caches import take_caches
-from .environment import files_of, note_of, unprotect, use_of
-from .packed import parts_of
-from .stock import (
+from .archive_record import environment_paths
+from .build_caches import set_caches_aside
+from .environment_state import file_list_path, record_path, unprotect, use_lock_path
+from .environment_store import (
     ASIDE,
     DIGEST,
     InUse,
-    broken,
-    going_on,
-    idle,
-    in_building,
     is_held,
     is_replaced_in_use,
     last_use,
-    notes,
-    users,
+    list_building,
+    list_idle,
+    list_records,
+    removable_leftovers,
+    runs_using,
+    unfinished_runs,
 )
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Set, Tuple
 
     Answer = Dict[str, Any]
 
-IDLE = 30 * 86400.0  # seconds without use, after which `mlw experiment clean` frees an environment
+IDLE_SECONDS = 30 * 86400.0  # seconds without use after which `mlw experiment clean` removes an environment
 
 
-# -- one of them ---------------------------------------------------------------------------------------
+# -- single environments -------------------------------------------------------------------------------
 
 
-def take_away(root: Root, digest: str, dry: bool = False, seconds: float = 0.0, now: Optional[float] = None) -> str:
-    """Folder of an environment that counts no more, to be measured and deleted; raises InUse.
+def set_environment_aside(
+    root: Root, digest: str, dry_run: bool = False, seconds: float = 0.0, now: Optional[float] = None
+) -> str:
+    """Rename an environment, so that no run uses it anymore, and return its folder for removal.
 
-    ``seconds``: only if nobody has used it for so long. ``dry``: only looks, and the folder is where it was.
+    Raises InUse. ``seconds``: rename it only if it has not been used for this number of seconds. With
+    ``dry_run``, nothing is renamed.
     """
     prefix = root.environment(digest)
     if not os.path.lexists(prefix):
         if machine.is_locked(prefix + ".lock"):
-            raise InUse("being built", going_on(root, users(root, digest)))
+            raise InUse("being built", unfinished_runs(root, runs_using(root, digest)))
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), prefix)
-    holder = machine.lock(use_of(prefix))
-    going = going_on(root, users(root, digest))
+    holder = machine.lock(use_lock_path(prefix))
+    unfinished = unfinished_runs(root, runs_using(root, digest))
     if holder is None:
-        raise InUse("in use", going)
+        raise InUse("in use", unfinished)
     try:
-        if going:
-            raise InUse("in use", going)
+        if unfinished:
+            raise InUse("in use", unfinished)
         builder = machine.lock(prefix + ".lock")
         if builder is None:
             raise InUse("being built", [])
         try:
-            recent = (now or time.time()) - last_use(root, digest, read_json(note_of(prefix)) or {}) < seconds
-            if recent:
+            is_recent = (now or time.time()) - last_use(root, digest, read_json(record_path(prefix)) or {}) < seconds
+            if is_recent:
                 raise InUse("used recently", [])
-            return prefix if dry else _set_aside(root, prefix, holder)
+            return prefix if dry_run else _set_aside(root, prefix, holder)
         finally:
             os.close(builder)
     finally:
@@ -79,8 +83,8 @@ def take_away(root: Root, digest: str, dry: bool = False, seconds: float = 0.0, 
 
 
 def _set_aside(root: Root, prefix: str, holder: int) -> str:
-    """The note first: from then on it does not count."""
-    for path in (note_of(prefix), files_of(prefix), prefix + ".log", prefix + ".result"):
+    """Rename the folder. The record is removed first, so that no run uses the environment anymore."""
+    for path in (record_path(prefix), file_list_path(prefix), prefix + ".log", prefix + ".result"):
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -88,15 +92,15 @@ def _set_aside(root: Root, prefix: str, holder: int) -> str:
     aside = os.path.join(root.envs, ASIDE + os.urandom(8).hex())
     os.rename(prefix, aside)
     try:
-        os.rename(packed(prefix), packed(aside))
+        os.rename(pack_path(prefix), pack_path(aside))
     except FileNotFoundError:
-        pass  # few environments are packed
-    os.ftruncate(holder, 0)  # who used it is not who uses the next one of that name
+        pass  # most environments have no archive
+    os.ftruncate(holder, 0)  # the listed runs do not use the next environment with this digest
     return aside
 
 
-def take_leftover(root: Root, path: str, dry: bool = False) -> Optional[str]:
-    """The same for what a build or a removal left; None if somebody is at work there."""
+def set_leftover_aside(root: Root, path: str, dry_run: bool = False) -> Optional[str]:
+    """Set aside a leftover of a build or removal and return its path; None if it is in use."""
     digest = os.path.basename(path)[:64]
     if not DIGEST.fullmatch(digest):
         return path
@@ -105,11 +109,11 @@ def take_leftover(root: Root, path: str, dry: bool = False) -> Optional[str]:
         return None
     try:
         prefix = root.environment(digest)
-        if path in parts_of(prefix) and os.path.exists(note_of(prefix)):
-            return None  # it was built meanwhile
+        if path in environment_paths(prefix) and os.path.exists(record_path(prefix)):
+            return None  # the environment was built in the meantime
         if is_replaced_in_use(root, path):
             return None
-        if dry or not os.path.lexists(path):
+        if dry_run or not os.path.lexists(path):
             return path
         aside = os.path.join(root.envs, ASIDE + os.urandom(8).hex())
         os.rename(path, aside)
@@ -119,134 +123,142 @@ def take_leftover(root: Root, path: str, dry: bool = False) -> Optional[str]:
 
 
 def delete(aside: str) -> int:
-    """What that frees."""
-    freed = Tally().add(*parts_of(aside))[1]
+    """Delete a folder that was set aside; return the freed bytes."""
+    freed = DiskUsage().add(*environment_paths(aside))[1]
     try:
-        remove_tree(packed(aside))
+        remove_tree(pack_path(aside))
         if os.path.isdir(aside) and not os.path.islink(aside):
             unprotect(aside)
         remove_tree(aside)
     except FileNotFoundError:
-        pass  # somebody else removes the same
+        pass  # another process removed it
     return freed
 
 
-# -- as a part of all that can go ----------------------------------------------------------------------
+# -- for mlw experiment clean --------------------------------------------------------------------------
 
 
-def for_clean(root: Root, seconds: float, unfinished: Set[str]) -> "Tuple[List[Answer], List[Answer]]":
-    """Environments and leftovers, then what builds share: path, bytes, why it is needed ("": it is not).
+def list_for_clean(root: Root, seconds: float, unfinished: Set[str]) -> "Tuple[List[Answer], List[Answer]]":
+    """Return two lists of entries: environments with leftovers, and folders that builds share.
 
-    Bytes of what can go are what that frees; of the rest, what it takes. Nothing is counted twice.
+    Each entry has its path, its bytes, and the reason why it is needed, or "". Bytes are the space that
+    a removal would free or, for needed entries, the space that they use. Nothing is counted twice.
     """
-    gone, stay = Tally(), Tally()
-    building = in_building(root)
-    free = set(idle(root, seconds, time.time())) - building - unfinished
-    found: List[Answer] = []
-    for digest in notes(root):
+    removable, kept = DiskUsage(), DiskUsage()
+    building = list_building(root)
+    idle_digests = set(list_idle(root, seconds, time.time())) - building - unfinished
+    entries: List[Answer] = []
+    for digest in list_records(root):
         path = root.environment(digest)
-        used = digest in building or is_held(root, digest) or bool(going_on(root, users(root, digest)))
-        needed = USED if used or digest in unfinished else RECENT if digest not in free else ""
-        parts = parts_of(path)
-        found.append({"path": path, "needed": needed, "bytes": stay.add(*parts)[0] if needed else gone.add(*parts)[1]})
-    for path in broken(root):
-        at_work = os.path.basename(path)[:64] in building or is_replaced_in_use(root, path)
-        needed = USED if at_work else ""
-        found.append({"path": path, "needed": needed, "bytes": stay.add(path)[0] if needed else gone.add(path)[1]})
-    places = [root.caches, root.packages, root.tools]
-    shared = [{"path": path, "needed": SHARED, "bytes": stay.add(path)[0]} for path in places if os.path.isdir(path)]
-    return found, shared
+        used = digest in building or is_held(root, digest) or bool(unfinished_runs(root, runs_using(root, digest)))
+        needed = USED if used or digest in unfinished else RECENT if digest not in idle_digests else ""
+        parts = environment_paths(path)
+        entries.append(
+            {"path": path, "needed": needed, "bytes": kept.add(*parts)[0] if needed else removable.add(*parts)[1]}
+        )
+    for path in removable_leftovers(root):
+        is_used = os.path.basename(path)[:64] in building or is_replaced_in_use(root, path)
+        needed = USED if is_used else ""
+        entries.append(
+            {"path": path, "needed": needed, "bytes": kept.add(path)[0] if needed else removable.add(path)[1]}
+        )
+    folders = [root.caches, root.packages, root.tools]
+    shared = [{"path": path, "needed": SHARED, "bytes": kept.add(path)[0]} for path in folders if os.path.isdir(path)]
+    return entries, shared
 
 
-def end(root: Root, path: str, seconds: float, now: Optional[float] = None) -> int:
-    """Remove an environment or a leftover that ``for_clean`` found; what that freed. Raises InUse."""
+def remove_path(root: Root, path: str, seconds: float, now: Optional[float] = None) -> int:
+    """Remove an environment or leftover that ``list_for_clean`` returned; return the freed bytes. Raises InUse."""
     name = os.path.basename(path)
     aside: Optional[str] = path
-    if DIGEST.fullmatch(name) and os.path.exists(note_of(path)):
-        aside = take_away(root, name, seconds=seconds, now=now)
+    if DIGEST.fullmatch(name) and os.path.exists(record_path(path)):
+        aside = set_environment_aside(root, name, seconds=seconds, now=now)
     else:
-        aside = take_leftover(root, path)
+        aside = set_leftover_aside(root, path)
     if aside is None:
         raise InUse("being built", [])
     return delete(aside)
 
 
-# -- as asked ------------------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------
 
 
-def remove(root: Root, request: Answer) -> Answer:
-    """Remove ``digests``; with ``unused`` also all that no run is using and none has used for ``idle`` seconds,
-    and what broken builds left; with ``caches`` what builds share. With ``dry_run`` only say it."""
-    work = _Removal(root, bool(request.get("dry_run")))
+def handle_remove(root: Root, request: Answer) -> Answer:
+    """Remove environments as requested, and return what was removed and kept.
+
+    ``digests`` are removed. ``unused`` adds leftovers and environments that no run has used for ``idle``
+    seconds. ``caches`` adds leftovers and files that builds share. With ``dry_run``, nothing is removed.
+    """
+    removal = _Removal(root, bool(request.get("dry_run")))
     for digest in request.get("digests", ()):
         if DIGEST.fullmatch(str(digest)):
-            work.environment(str(digest), 0.0, named=True)
+            removal.environment(str(digest), 0.0, named=True)
     if request.get("unused"):
         seconds = float(request.get("idle", 0.0))
-        for digest in notes(root):
+        for digest in list_records(root):
             if digest not in request.get("digests", ()):
-                work.environment(digest, seconds, named=False)
+                removal.environment(digest, seconds, named=False)
     if request.get("unused") or request.get("caches"):
-        work.broken()
+        removal.broken()
     if request.get("caches"):
-        work.caches()
+        removal.caches()
     return {
         "ok": True,
-        "removed": work.removed,
-        "others": work.others,
-        "kept": work.kept,
-        "problems": work.problems[:20],
+        "removed": removal.removed,
+        "others": removal.others,
+        "kept": removal.kept,
+        "problems": removal.problems[:20],
     }
 
 
 class _Removal:
-    """One request: what went, with its bytes, and what stays."""
+    """The result of one request: removed entries with their bytes, and kept entries."""
 
-    def __init__(self, root: Root, dry: bool) -> None:
+    def __init__(self, root: Root, dry_run: bool) -> None:
         self.removed: List[Answer] = []
         self.others: Dict[str, Dict[str, int]] = {}
         self.kept: List[Answer] = []
         self.problems: List[str] = []
         self._root = root
-        self._dry = dry
-        self._tally = Tally()  # if all of it goes, what two share goes too
+        self._dry_run = dry_run
+        self._usage = DiskUsage()  # counts files that several environments share only once
 
     def environment(self, digest: str, seconds: float, named: bool) -> None:
         try:
-            path = take_away(self._root, digest, self._dry, seconds)
+            path = set_environment_aside(self._root, digest, self._dry_run, seconds)
         except InUse as error:
             self.kept.append({"name": digest, "why": error.why, "runs": error.runs, "named": named})
         except OSError as error:
             self.problems.append("%s: %s" % (self._root.environment(digest), error.strerror))
         else:
-            self._end("environment", digest, path)
+            self._finish("environment", digest, path)
 
     def broken(self) -> None:
-        for path in broken(self._root):
+        for path in removable_leftovers(self._root):
             try:
-                aside = take_leftover(self._root, path, self._dry)
+                aside = set_leftover_aside(self._root, path, self._dry_run)
             except OSError:
-                continue  # gone meanwhile
+                continue  # already removed
             if aside:
-                self._end("leftover", os.path.basename(path), aside)
+                self._finish("leftover", os.path.basename(path), aside)
 
     def caches(self) -> None:
         try:
-            for kind, name, path in take_caches(self._root, self._dry):
-                self._end(kind, name, path)
+            for kind, name, path in set_caches_aside(self._root, self._dry_run):
+                self._finish(kind, name, path)
         except InUse as error:
             self.kept.append({"name": "caches", "why": error.why, "runs": error.runs, "named": True})
 
-    def _end(self, kind: str, name: str, path: str) -> None:
-        parts = parts_of(path) if kind == "environment" else (path,)
+    def _finish(self, kind: str, name: str, path: str) -> None:
+        parts = environment_paths(path) if kind == "environment" else (path,)
         try:
-            freed = self._tally.add(*parts)[1] if self._dry else delete(path)
+            freed = self._usage.add(*parts)[1] if self._dry_run else delete(path)
         except OSError as error:
             self.problems.append("%s: %s" % (path, error.strerror))
         else:
             if kind == "environment":
                 self.removed.append({"digest": name, "bytes": freed})
                 return
-            sums = self.others.setdefault(kind, {"count": 0, "bytes": 0})
-            sums["count"] += 1
-            sums["bytes"] += freed
+            totals = self.others.setdefault(kind, {"count": 0, "bytes": 0})
+            totals["count"] += 1
+            totals["bytes"] += freed

@@ -1,7 +1,8 @@
-"""Environments that were built in an image are for that very image: its ID decides, a name can get other content.
+"""Environments that were built in an image, which is identified by its ID because names can change.
 
-When a name means another image, the environment is built again at the same path. Containers that run keep the old
-files: theirs is a mount of the folder, which gets another name and stays until no run uses the environment.
+If a name refers to another image, the environment is built again at the same path. Running
+containers keep the old files through their mount: the old folder is renamed, and kept until no run
+uses the environment.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import os
 
 from ..engine import Engine, is_missing_image
-from ..shared.environment_layout import packed, prefix_of
-from ..shared.files import read_json
+from ..shared.atomic_files import read_json
+from ..shared.environment_layout import pack_path, prefix_of
 from ..shared.layout import Root
-from .environment import files_of, note_of
-from .stock import REPLACED
+from .environment_state import file_list_path, record_path
+from .environment_store import REPLACED_SUFFIX
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
@@ -23,32 +24,32 @@ if TYPE_CHECKING:
 
 
 def image_id(container: "Dict[str, Any]") -> "Optional[str]":
-    """The ID of the image that the name means now, which is a digest of its content; None: it is not here.
+    """Return the ID of the image that the name refers to; None if the image is not present.
 
-    Raises OSError if the engine does not answer.
+    The ID is a digest of the content. Raises OSError if the engine does not respond.
     """
-    code, out, err = Engine(container).call("image", "inspect", "--format", "{{.Id}}", container["image"])
-    if code and not is_missing_image(err):
-        raise OSError("the container engine does not respond: %s" % err.strip()[-200:])
-    return out.strip() or None if code == 0 else None
+    code, stdout, stderr = Engine(container).call("image", "inspect", "--format", "{{.Id}}", container["image"])
+    if code and not is_missing_image(stderr):
+        raise OSError("the container engine does not respond: %s" % stderr.strip()[-200:])
+    return stdout.strip() or None if code == 0 else None
 
 
 def is_for_image(root: Root, lock: Lock, container: "Optional[Dict[str, Any]]") -> bool:
-    """Whether an environment that is there was built in the image of the container, or in none."""
+    """Return whether an existing environment was built in the container's image or needs no image."""
     if not lock.get("built_in") or not container:
         return True
-    known = (read_json(note_of(prefix_of(root, lock)), "digest") or {}).get("image_id")
+    built_image = (read_json(record_path(prefix_of(root, lock)), "digest") or {}).get("image_id")
     try:
-        return bool(known) and known == image_id(container)
+        return bool(built_image) and built_image == image_id(container)
     except OSError:
-        return True  # the start of the container waits for the engine, or explains why there is none
+        return True  # the container's start waits for the engine, or reports that it is missing
 
 
 def set_aside(prefix: str) -> None:
-    """Make room for the next one. The note goes first: from then on the old one does not count."""
-    for path in (note_of(prefix), files_of(prefix), packed(prefix)):
+    """Rename the old environment. The record is removed first, so that no new run uses the environment."""
+    for path in (record_path(prefix), file_list_path(prefix), pack_path(prefix)):
         try:
             os.unlink(path)
         except FileNotFoundError:
             pass
-    os.rename(prefix, "%s%s%s" % (prefix, REPLACED, os.urandom(8).hex()))
+    os.rename(prefix, "%s%s%s" % (prefix, REPLACED_SUFFIX, os.urandom(8).hex()))

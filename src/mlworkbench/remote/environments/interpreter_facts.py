@@ -1,8 +1,9 @@
-"""Answers uv's question about a conda Python without starting that Python.
+"""Answer uv's query about a conda Python without starting that Python.
 
-Run as ``python -I -S interpreter_facts.py REQUEST QUESTION...``. REQUEST is a file: {"prefix", "version", "library"}.
-QUESTION is the command line that uv has for an interpreter. This machine's own Python answers it, and every fact that
-depends on the version or on the prefix is replaced. The Python is taken for CPython.
+Run as ``python -I -S interpreter_facts.py REQUEST QUERY...``. REQUEST is a file:
+{"prefix", "version", "library"}. QUERY is the command line that uv uses to query an interpreter.
+This machine's own Python answers it, and every fact that depends on the version or the prefix is
+replaced. The Python is assumed to be CPython.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ import os
 import subprocess
 import sys
 
-TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator
 
     Facts = Dict[str, Any]
 
-_KNOWN = {"markers", "scheme", "virtualenv", "sys_executable", "sys_base_executable", "sys_prefix", "sys_path"}
+_REQUIRED = {"markers", "scheme", "virtualenv", "sys_executable", "sys_base_executable", "sys_prefix", "sys_path"}
 
 
 def replace_facts(facts: Facts, prefix: str, version: str, library: str) -> Facts:
-    """The facts of the Python in a prefix; ``library``: its ``lib/python3.x``.
+    """Return the facts about the Python in a prefix; ``library`` is its ``lib/python3.x``.
 
-    Raises ValueError if uv asks for facts or paths that are not known here.
+    Raises ValueError if uv requests unknown facts or paths.
     """
-    if not set(facts) >= _KNOWN:
+    if not set(facts) >= _REQUIRED:
         raise ValueError("unsupported uv version: it requests interpreter facts that mlw does not provide")
     short = ".".join(version.split(".")[:2])
     name = os.path.basename(library)
@@ -37,8 +38,8 @@ def replace_facts(facts: Facts, prefix: str, version: str, library: str) -> Fact
     new: Facts = {"markers": markers, "stdlib": stdlib, "site_packages": [site], "sys_path": [stdlib, site]}
     new.update(sys_executable=program, sys_base_executable=program, standalone=False, debug_enabled=False)
     new.update(sys_prefix=prefix, sys_base_prefix=prefix, sys_base_exec_prefix=prefix, gil_disabled=name.endswith("t"))
-    inside = {"purelib": site, "platlib": site, "scripts": os.path.dirname(program), "data": prefix}
-    new["scheme"] = dict(inside, include=os.path.join(prefix, "include", name))
+    scheme = {"purelib": site, "platlib": site, "scripts": os.path.dirname(program), "data": prefix}
+    new["scheme"] = dict(scheme, include=os.path.join(prefix, "include", name))
     new["virtualenv"] = {"purelib": library + "/site-packages", "platlib": library + "/site-packages"}
     new["virtualenv"].update(include="include/site/" + name, scripts="bin", data="")
     answer = dict(facts, **new)
@@ -52,7 +53,7 @@ def replace_facts(facts: Facts, prefix: str, version: str, library: str) -> Fact
 
 
 def _paths(value: Any) -> Iterator[str]:
-    """All absolute paths in it: whatever uv writes to must be below the prefix."""
+    """Yield all absolute paths in a value. Every path that uv writes to must be below the prefix."""
     if isinstance(value, str):
         if os.path.isabs(value):
             yield value
@@ -61,12 +62,14 @@ def _paths(value: Any) -> Iterator[str]:
             yield from _paths(part)
 
 
-def main(request: str, question: list[str]) -> None:
+def main(request: str, arguments: list[str]) -> None:
     with open(request, encoding="utf-8") as file:
-        known = json.load(file)
-    words = [sys.executable, *question]
-    answer = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True).stdout
-    facts = replace_facts(json.loads(answer.decode("utf-8")), known["prefix"], known["version"], known["library"])
+        request_data = json.load(file)
+    command = [sys.executable, *arguments]
+    answer = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True).stdout
+    facts = replace_facts(
+        json.loads(answer.decode("utf-8")), request_data["prefix"], request_data["version"], request_data["library"]
+    )
     sys.stdout.write(json.dumps(facts))
 
 

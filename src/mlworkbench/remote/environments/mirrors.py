@@ -1,6 +1,7 @@
-"""Mirrors of the user who submits, for a build here: of uv's Pythons, and the indexes that source builds use.
+"""The submitting user's mirrors for builds on this machine: Python downloads, and package indexes.
 
-The client puts their addresses beside the lock (``environments/mirrors.py``), without credentials.
+The indexes are for source builds. The client adds the URLs to the lock file
+(``environments/mirrors.py``), without credentials.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import os
 import urllib.request
 
 from ..shared.layout import Root
-from .supplies import archive_of, refusal_of
+from .missing_packages import python_archive, rejection_path
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -21,32 +22,33 @@ if TYPE_CHECKING:
 
 
 def index_variables(lock: Lock) -> "Dict[str, str]":
-    """For uv, where it fetches what source packages need for their build."""
+    """Return uv's variables for the indexes that provide the build requirements of source packages."""
     mirrors = lock.get("mirrors") or {}
-    found = {
+    variables = {
         "UV_DEFAULT_INDEX": " ".join(mirrors.get("index") or ()),
         "UV_INDEX": " ".join(mirrors.get("extra") or ()),
         "UV_FIND_LINKS": ",".join(mirrors.get("links") or ()),
     }
-    found = {name: value for name, value in found.items() if value}
-    # As on the client, where the same indexes are asked for the packages themselves.
-    return dict(found, UV_INDEX_STRATEGY="unsafe-best-match") if found else {}
+    variables = {name: value for name, value in variables.items() if value}
+    # Same strategy as on the client, which uses the same indexes for the packages themselves.
+    return dict(variables, UV_INDEX_STRATEGY="unsafe-best-match") if variables else {}
 
 
 def python_variables(root: Root, lock: Lock, scratch: str) -> "Dict[str, str]":
-    """For uv, where it takes the Python of a lock from: the archive that was sent along, else the user's mirror.
+    """Return uv's variables for downloading the Python in the lock file.
 
-    A setting of this machine for a mirror comes before that of the user's own machine.
+    The source is the uploaded archive or, if there is none, the user's mirror. A mirror that is
+    configured on this machine takes precedence over the user's mirror.
     """
-    python, archive = lock["python"], archive_of(root, lock["python"])
-    sent = os.path.isfile(archive)
+    python, archive = lock["python"], python_archive(root, lock["python"])
+    is_uploaded = os.path.isfile(archive)
     if python.get("listed"):
-        url = "file://" + urllib.request.pathname2url(archive) if sent else python["url"]
+        url = "file://" + urllib.request.pathname2url(archive) if is_uploaded else python["url"]
         path = os.path.join(scratch, "pythons.json")
         with open(path, "w", encoding="ascii") as file:
             json.dump({python["key"]: dict(python["listed"], url=url)}, file)
         return {"UV_PYTHON_DOWNLOADS_JSON_URL": path}
-    if sent:
+    if is_uploaded:
         folder = os.path.join(scratch, "mirror", str(python["url"]).split("/")[-2])
         os.makedirs(folder)
         os.symlink(archive, os.path.join(folder, os.path.basename(archive)))
@@ -57,15 +59,15 @@ def python_variables(root: Root, lock: Lock, scratch: str) -> "Dict[str, str]":
     return {}
 
 
-def refuse_archive(root: Root, lock: Lock) -> None:
-    """Remove an archive that was sent along and is of no use. Its digest stays, so that the client fetches another."""
-    archive = archive_of(root, lock["python"])
+def reject_archive(root: Root, lock: Lock) -> None:
+    """Remove an unusable uploaded archive. Its digest is recorded, so that the client fetches another one."""
+    archive = python_archive(root, lock["python"])
     if not os.path.isfile(archive):
         return
-    known = hashlib.sha256()
+    hasher = hashlib.sha256()
     with open(archive, "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
-            known.update(block)
-    with open(refusal_of(root, lock["python"]), "w", encoding="ascii") as file:
-        file.write(known.hexdigest())
+            hasher.update(block)
+    with open(rejection_path(root, lock["python"]), "w", encoding="ascii") as file:
+        file.write(hasher.hexdigest())
     os.unlink(archive)

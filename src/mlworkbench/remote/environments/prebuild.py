@@ -1,23 +1,23 @@
-"""An environment or an image, before any run needs it: by a process that outlives the connection which asked for it."""
+"""Build an environment or pull an image before any run, in a process that outlives the connection."""
 
 from __future__ import annotations
 
 import os
 import time
 
-from ..serve import read_plain
+from ..run_reader import read_regular_file
 from ..shared import machine
+from ..shared.atomic_files import read_json, write_atomic
 from ..shared.containers import REGISTRY_PASSWORD
 from ..shared.environment_layout import prefix_of
-from ..shared.failure import checked, text_of
-from ..shared.files import read_json, write_whole
+from ..shared.failure import parse_failure, text_of
+from ..shared.folder_tree import make_private
 from ..shared.layout import Root
-from ..shared.tree import make_private
-from .environment import hold, is_sound
-from .packed import is_packed
-from .ready import failed
+from .archive_record import is_packed
+from .environment_state import hold_environment_lock, is_intact
+from .provisioning import failed
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
@@ -25,62 +25,62 @@ if TYPE_CHECKING:
 
     Answer = Dict[str, Any]
 
-LONGEST_WAIT = 5.0
-_LOOK = 0.05
+MAX_WAIT = 5.0
+_POLL_INTERVAL = 0.05
 _CHUNK = 1 << 18
-IMAGE = "image"  # kind of a lock that asks for an image only
+IMAGE = "image"  # kind of lock that requests only an image
 
 
-class Places:
-    """Files beside the environment that the builder and those who wait for it share."""
+class BuildFiles:
+    """Files next to the environment that the builder shares with waiting clients."""
 
     def __init__(self, root: Root, lock: Answer) -> None:
         make_private(root.envs)
         prefix = prefix_of(root, lock)
         self.log = prefix + ".log"
         self.result = prefix + ".result"
-        self.busy = prefix + ".busy"  # a lock
+        self.busy = prefix + ".busy"  # locked during the build
 
 
-def body_of(root: Root, message: Answer) -> Callable[[Callable[[Answer], None]], None]:
-    """What the process does that is left behind."""
-    lock, container, packs = message["lock"], message.get("container"), bool(message.get("pack"))
+def make_builder(root: Root, message: Answer) -> Callable[[Callable[[Answer], None]], None]:
+    """Return the function that pulls the image and builds the environment in a background process."""
+    lock, container, with_pack = message["lock"], message.get("container"), bool(message.get("pack"))
     password = (message.get("secrets") or {}).get(REGISTRY_PASSWORD)
-    places = Places(root, lock)
+    files = BuildFiles(root, lock)
 
-    def body(tell: Callable[[Answer], None]) -> None:
-        held = machine.lock(places.busy)
-        if held is None:  # somebody else asked before: the same answer serves both
-            tell({"ok": True, "state": "building"})
+    def body(answer: Callable[[Answer], None]) -> None:
+        lock_descriptor = machine.lock(files.busy)
+        if lock_descriptor is None:  # another request is building it: both get the same answer
+            answer({"ok": True, "state": "building"})
             return
-        for path in (places.log, places.result):
+        for path in (files.log, files.result):
             if os.path.exists(path):
                 os.unlink(path)
-        tell({"ok": True, "state": "building"})
+        answer({"ok": True, "state": "building"})
         problem = None
-        named = dict(container, name="mlw-%s" % lock["digest"][:16]) if container else None
-        if named:  # first: source packages are built in it
-            from .pulling import pull_image  # noqa: PLC0415 - loads much, and here only
+        build_container = dict(container, name="mlw-%s" % lock["digest"][:16]) if container else None
+        if build_container:  # pull the image first, because source packages are built in it
+            from .image_pull import pull_image  # noqa: PLC0415 - loads many modules, needed only here
 
-            problem = pull_image(named, places.log, lambda text: _say(places, text), password)
+            problem = pull_image(build_container, files.log, lambda text: _report(files, text), password)
         if lock["kind"] != IMAGE and not problem:
-            problem = _build(root, lock, places, packs, named)
-        write_whole(places.result, {"problem": problem})
+            problem = _build(root, lock, files, with_pack, build_container)
+        write_atomic(files.result, {"problem": problem})
 
     return body
 
 
-def _build(root: Root, lock: Answer, places: Places, packs: bool, container: Any) -> Any:
-    from .build import ensure  # noqa: PLC0415 - loads much, and here only
-    from .tools import NoEnvironment  # noqa: PLC0415
+def _build(root: Root, lock: Answer, files: BuildFiles, with_pack: bool, container: Any) -> Any:
+    from .build import ensure  # noqa: PLC0415 - loads many modules, needed only here
+    from .build_tools import NoEnvironment  # noqa: PLC0415
 
-    hold(root, lock)
+    hold_environment_lock(root, lock)
     try:
-        ensure(root, lock, places.log, lambda text: _say(places, text), container=container)
-        if packs:
-            from ..spark.pack import pack  # noqa: PLC0415 - few need it
+        ensure(root, lock, files.log, lambda text: _report(files, text), container=container)
+        if with_pack:
+            from ..spark.environment_archive import pack_environment  # noqa: PLC0415 - rarely needed
 
-            pack(root, lock, lambda text: _say(places, text))
+            pack_environment(root, lock, lambda text: _report(files, text))
     except NoEnvironment as error:
         return error.failure
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -88,38 +88,38 @@ def _build(root: Root, lock: Answer, places: Places, packs: bool, container: Any
     return None
 
 
-def _say(places: Places, text: str) -> None:
-    with open(places.log, "ab") as file:
+def _report(files: BuildFiles, text: str) -> None:
+    with open(files.log, "ab") as file:
         file.write((text + "\n").encode("utf-8", "replace"))
 
 
-def built(root: Root, request: Answer) -> Answer:
-    """How far it is: ``state`` is building, ready or failed; what its log says from ``offset`` on."""
+def build_status(root: Root, request: Answer) -> Answer:
+    """Return ``state`` (building, ready, or failed) and ``said``, the log starting at ``offset``."""
     lock, offset = request["lock"], int(request.get("offset", 0))
-    places = Places(root, lock)
-    until = time.monotonic() + min(LONGEST_WAIT, float(request.get("wait", 0)))
+    files = BuildFiles(root, lock)
+    deadline = time.monotonic() + min(MAX_WAIT, float(request.get("wait", 0)))
     while True:
-        busy = machine.is_locked(places.busy)  # asked before the rest: what is read next is then the last word
-        said = read_plain(places.log, offset, _CHUNK)
-        if said or not busy or time.monotonic() >= until:
+        busy = machine.is_locked(files.busy)  # checked first: if it is not busy, the log is complete
+        output = read_regular_file(files.log, offset, _CHUNK)
+        if output or not busy or time.monotonic() >= deadline:
             break
-        time.sleep(_LOOK)
-    answer: Answer = {"ok": True, "state": "building", "said": said.decode("utf-8", "replace")}
-    answer["offset"] = offset + len(said)
-    if not busy and len(said) < _CHUNK:
-        answer.update(_outcome(root, lock, places, bool(request.get("pack"))))
+        time.sleep(_POLL_INTERVAL)
+    answer: Answer = {"ok": True, "state": "building", "said": output.decode("utf-8", "replace")}
+    answer["offset"] = offset + len(output)
+    if not busy and len(output) < _CHUNK:
+        answer.update(_outcome(root, lock, files, bool(request.get("pack"))))
     return answer
 
 
-def _outcome(root: Root, lock: Answer, places: Places, packs: bool) -> Answer:
-    result = read_json(places.result, "problem")
+def _outcome(root: Root, lock: Answer, files: BuildFiles, with_pack: bool) -> Answer:
+    result = read_json(files.result, "problem")
     if result is None:
-        if lock["kind"] != IMAGE and is_sound(root, lock) and (is_packed(root, lock) or not packs):
+        if lock["kind"] != IMAGE and is_intact(root, lock) and (is_packed(root, lock) or not with_pack):
             return {"state": "ready"}
-        return _unbuilt(failed("the environment builder was killed", "run 'mlw experiment prepare' again"))
-    return _unbuilt(result["problem"]) if result["problem"] else {"state": "ready"}
+        return _failed_answer(failed("the environment builder was killed", "run 'mlw experiment prepare' again"))
+    return _failed_answer(result["problem"]) if result["problem"] else {"state": "ready"}
 
 
-def _unbuilt(problem: Reason) -> Answer:
-    """``problem``: a text, if a builder of an earlier version wrote the result."""
-    return {"state": "failed", "problem": text_of(problem), "failure": checked(problem)}
+def _failed_answer(problem: Reason) -> Answer:
+    """Return the response for a failed build. ``problem`` is a string if an earlier version wrote it."""
+    return {"state": "failed", "problem": text_of(problem), "failure": parse_failure(problem)}

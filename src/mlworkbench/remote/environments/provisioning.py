@@ -1,7 +1,7 @@
-"""The environment of a run, before its start: it is there, or it is built now, in a process of its own.
+"""Provide the environment of a run before its start; if it is missing, build it in a separate process.
 
-The builder loads much that a supervisor, which stays for days, must not hold; and should the supervisor be killed, the
-build goes on for the next run that wants it.
+The builder loads modules that a supervisor, which may run for days, should not keep in memory. If
+the supervisor is killed, the build continues for the next run that needs the environment.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..run_spec import companion_settings
 from ..shared import machine
 from ..shared.failure import failure
 from ..shared.layout import Root, RunFolder
-from ..shared.untrusted import parse_json
-from .environment import hold, is_sound
-from .packed import is_packed
+from ..shared.untrusted_json import parse_json
+from .archive_record import is_packed
+from .environment_state import hold_environment_lock, is_intact
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
@@ -28,49 +28,49 @@ if TYPE_CHECKING:
 
     Lock = Dict[str, Any]
 
-BEAT = 2.0
+BEAT_INTERVAL = 2.0
 
 
-def make_ready(
+def provide_environment(
     root: Root,
     run: RunFolder,
     spec: Spec,
-    tell: Callable[[], None],
+    on_build: Callable[[], None],
     beat: Callable[[], None],
     secrets: Optional[Dict[str, str]] = None,
 ) -> Optional[Failure]:
-    """Why there is no environment; None: it is ready, and nobody removes it while this process lives.
+    """Provide the environment, and protect it from removal while this process lives. Return a failure or None.
 
-    ``tell`` is called if it has to be built, ``beat`` every few seconds while it is. Of the ``secrets`` only the
-    registry's password is used, if the image has to be pulled for the build.
+    ``on_build`` is called if the environment must be built, and ``beat`` every few seconds during the
+    build. Only the registry password in ``secrets`` is used, to pull the image for the build.
     """
     lock: Lock = spec.get("lock") or {}
-    hold(root, lock, spec["id"])
-    packs = bool((companion_settings(spec, "spark") or {}).get("pack"))
-    sound = is_sound(root, lock) and _is_for_image(root, spec)
-    if sound and not (packs and not is_packed(root, lock)):
+    hold_environment_lock(root, lock, spec["id"])
+    with_pack = bool((companion_settings(spec, "spark") or {}).get("pack"))
+    is_ready = is_intact(root, lock) and _is_for_image(root, spec)
+    if is_ready and not (with_pack and not is_packed(root, lock)):
         return None
-    if not sound and not spec.get("prepare", True):
-        return _unprepared(spec)
-    tell()
-    if not machine.FORKS:
+    if not is_ready and not spec.get("prepare", True):
+        return _not_prepared(spec)
+    on_build()
+    if not machine.CAN_FORK:
         return failed("environments can be built on Linux and macOS only")
-    told, tell_result = os.pipe()
-    os.set_inheritable(tell_result, True)
-    builder = machine.fork(lambda: _build(root, run, spec, packs, secrets or {}, tell_result), keep=[tell_result])
-    os.close(tell_result)
-    answer = _listen(told, beat, lambda: _end(builder) if os.path.exists(run.cancel) else None)
-    os.close(told)
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    builder = machine.fork(lambda: _build(root, run, spec, with_pack, secrets or {}, writer), keep=[writer])
+    os.close(writer)
+    answer = _read_result(reader, beat, lambda: _kill_builder(builder) if os.path.exists(run.cancel) else None)
+    os.close(reader)
     _, status = os.waitpid(builder, 0)
     return parse_json(answer)["problem"] if answer else _killed(status)
 
 
 def failed(message: str, hint: Optional[str] = None) -> Failure:
-    """The failure of an environment that was not built."""
+    """Return the failure for an environment that could not be built."""
     return failure("environment-failed", message, hint, "environment-failed")
 
 
-def _unprepared(spec: Spec) -> Failure:
+def _not_prepared(spec: Spec) -> Failure:
     return failed(
         "the environment is not prepared on %s, and PrepareEnvironment is false" % spec["compute"]["name"],
         "run 'mlw experiment prepare -c %s', or set PrepareEnvironment: true" % spec["runconfig"],
@@ -81,28 +81,28 @@ def _is_for_image(root: Root, spec: Spec) -> bool:
     lock: Lock = spec.get("lock") or {}
     if not lock.get("built_in"):
         return True
-    from .built_in import is_for_image  # noqa: PLC0415 - for containers only
+    from .image_environments import is_for_image  # noqa: PLC0415 - for containers only
 
     return is_for_image(root, lock, spec.get("container"))
 
 
-def _listen(told: int, beat: Callable[[], None], end: Callable[[], None]) -> bytes:
+def _read_result(reader: int, beat: Callable[[], None], check_cancel: Callable[[], None]) -> bytes:
     answer = b""
     waits = 0
     while True:
-        if not select.select([told], [], [], BEAT)[0]:
+        if not select.select([reader], [], [], BEAT_INTERVAL)[0]:
             beat()
             waits += 1
-            if waits > 1:  # it looks for a cancel itself, but not in the midst of everything
-                end()
+            if waits > 1:  # the builder also checks for a cancel, but may take long to notice it
+                check_cancel()
             continue
-        part = os.read(told, 65536)
+        part = os.read(reader, 65536)
         if not part:
             return answer
         answer += part
 
 
-def _end(builder: int) -> None:
+def _kill_builder(builder: int) -> None:
     os.killpg(builder, signal.SIGKILL)
 
 
@@ -112,30 +112,30 @@ def _killed(status: int) -> Failure:
     return failed("the environment builder died", "see supervisor.log in the run folder")
 
 
-def _build(root: Root, run: RunFolder, spec: Spec, packs: bool, secrets: Dict[str, str], tell: int) -> None:
-    """Body of the builder. What it says goes to the run's build.log, where followers see it."""
-    from ..shared.containers import REGISTRY_PASSWORD  # noqa: PLC0415 - all that the supervisor does without
+def _build(root: Root, run: RunFolder, spec: Spec, with_pack: bool, secrets: Dict[str, str], writer: int) -> None:
+    """Run the builder. Its output is written to the run's build.log, which clients follow."""
+    from ..shared.containers import REGISTRY_PASSWORD  # noqa: PLC0415 - the supervisor does not need these modules
     from .build import Cancelled, ensure  # noqa: PLC0415
-    from .tools import NoEnvironment  # noqa: PLC0415
+    from .build_tools import NoEnvironment  # noqa: PLC0415
 
     lock: Lock = spec.get("lock") or {}
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         with open(run.build_log, "ab") as file:
             file.write((text + "\n").encode("utf-8", "replace"))
 
     problem = None
     try:
         cancelled, password = lambda: os.path.exists(run.cancel), secrets.get(REGISTRY_PASSWORD)
-        ensure(root, lock, run.build_log, say, cancelled, container=spec.get("container"), password=password)
-        if packs:
-            from ..spark.pack import pack  # noqa: PLC0415 - few need it
+        ensure(root, lock, run.build_log, report, cancelled, container=spec.get("container"), password=password)
+        if with_pack:
+            from ..spark.environment_archive import pack_environment  # noqa: PLC0415 - rarely needed
 
-            pack(root, lock, say, cancelled)
+            pack_environment(root, lock, report, cancelled)
     except Cancelled:
         problem = failure("cancelled", "canceled before it started")
     except NoEnvironment as error:
         problem = error.failure
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = failed("%s: %s" % (type(error).__name__, error))
-    os.write(tell, json.dumps({"problem": problem}).encode("ascii"))
+    os.write(writer, json.dumps({"problem": problem}).encode("ascii"))

@@ -1,68 +1,73 @@
-"""The GPUs of this machine with whoever uses them: runs by their names, strangers by their users."""
+"""List the GPUs of this machine with the runs and users that use them."""
 
 from __future__ import annotations
 
 import os
 
-from ..notes import alive, read_started
-from ..shared.files import read_json
+from ..markers import is_alive, read_started
+from ..shared.atomic_files import read_json
 from ..shared.layout import Root
-from ..spark.note import application_of
-from . import apart
-from .inventory import pci_cards
+from ..spark.application_marker import read_application_id
+from . import nvml_process
+from .gpu_inventory import find_pci_cards
 from .presence import may_have_gpu
-from .whose import Owner, Processes, explain, user_name
+from .process_owner import Owner, ProcessTable, add_owners, user_name
 
-TYPE_CHECKING = False  # as in typing, whose import an agent would wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Set
 
 
-def gather(root: Root, patience: float = apart.PATIENCE) -> "Dict[str, Any]":
-    """As ``inventory.look``; to each process its run, user and name, to each GPU who holds it (``held``)."""
+def list_gpus(root: Root, timeout: float = nvml_process.TIMEOUT) -> "Dict[str, Any]":
+    """Return the inventory with each process's run, user, and name, and each GPU's lease holder (``held``)."""
     if not may_have_gpu():
-        return apart.nothing("an NVIDIA card is installed, but there is no driver for it" if pci_cards() else None)
-    found = apart.look(patience)
-    pids = {one["pid"] for gpu in found["gpus"] for one in gpu["processes"] or ()}
-    owners = _owners(root, pids)
-    holders = _holders()
-    for gpu in found["gpus"]:
-        explain(gpu["processes"], owners)
+        return nvml_process.empty_inventory(
+            "an NVIDIA card is installed, but there is no driver for it" if find_pci_cards() else None
+        )
+    inventory = nvml_process.query_gpus(timeout)
+    pids = {process["pid"] for gpu in inventory["gpus"] for process in gpu["processes"] or ()}
+    owners = _possible_owners(root, pids)
+    holders = _describe_holders()
+    for gpu in inventory["gpus"]:
+        add_owners(gpu["processes"], owners)
         gpu["held"] = holders.get(gpu["uuid"])
-    return found
+    return inventory
 
 
-def _holders() -> "Dict[str, Dict[str, Any]]":
+def _describe_holders() -> "Dict[str, Dict[str, Any]]":
     try:
-        from .sockets import holders  # noqa: PLC0415 - sockets are not on every system
+        from .lease_sockets import list_holders  # noqa: PLC0415 - Linux only
     except ImportError:
         return {}
     return {
         uuid: {
-            "user": None if one.uid is None else user_name(one.uid),
-            "run": one.run,
-            "pid": one.pid() if one.run is None else None,
+            "user": None if holder.uid is None else user_name(holder.uid),
+            "run": holder.run,
+            "pid": holder.pid() if holder.run is None else None,
         }
-        for uuid, one in holders().items()
+        for uuid, holder in list_holders().items()
     }
 
 
-def _owners(root: Root, pids: "Set[int]") -> List[Owner]:
-    """Runs that one of the processes may belong to. Most say it themselves; else all that are going on are meant."""
-    table = Processes()
-    names: Set[str] = set()
-    silent = False
+def _possible_owners(root: Root, pids: "Set[int]") -> List[Owner]:
+    """Return the runs that the processes may belong to.
+
+    Most processes have their run's ID in their environment. If one has none, all unfinished runs are candidates.
+    """
+    table = ProcessTable()
+    run_ids: Set[str] = set()
+    has_unmarked = False
     for pid in pids:
-        marks = [table.marks(one).get("MLW_RUN_ID") for one in table.ancestors(pid)]
-        told = {name for name in marks if name and "/" not in name and name[0] != "."}
-        names |= told
-        silent = silent or not told
-    if silent:
-        names |= set(_going_on(root))
-    return [_owner(root, name) for name in sorted(names) if os.path.isdir(root.run(name).path)]
+        values = [table.run_variables(ancestor).get("MLW_RUN_ID") for ancestor in table.ancestors(pid)]
+        marked = {run_id for run_id in values if run_id and "/" not in run_id and run_id[0] != "."}
+        run_ids |= marked
+        has_unmarked = has_unmarked or not marked
+    if has_unmarked:
+        run_ids |= set(_unfinished_runs(root))
+    return [_create_owner(root, run_id) for run_id in sorted(run_ids) if os.path.isdir(root.run(run_id).path)]
 
 
-def _going_on(root: Root) -> List[str]:
+def _unfinished_runs(root: Root) -> List[str]:
     try:
         names = os.listdir(root.runs)
     except OSError:
@@ -72,17 +77,17 @@ def _going_on(root: Root) -> List[str]:
     ]
 
 
-def _owner(root: Root, name: str) -> Owner:
-    run = root.run(name)
+def _create_owner(root: Root, run_id: str) -> Owner:
+    run = root.run(run_id)
     facts = read_started(run) or {}
-    child = (facts.get("pid"), facts.get("start"))
-    init = _init(run.container, run.spec)
-    return Owner(name, run.path, [child[0]] if alive(child) else [], init, lambda: application_of(run))
+    process = (facts.get("pid"), facts.get("start"))
+    init = _container_init_pid(run.container, run.spec)
+    return Owner(run_id, run.path, [process[0]] if is_alive(process) else [], init, lambda: read_application_id(run))
 
 
-def _init(note: str, spec: str) -> "Any":
-    """The first process of the run's container, if it has one: a question to the engine."""
-    if not os.path.exists(note):
+def _container_init_pid(marker: str, spec: str) -> "Any":
+    """Return the PID of the first process in the run's container, or None. Queries the container engine."""
+    if not os.path.exists(marker):
         return None
     container = (read_json(spec) or {}).get("container")
     if not container:

@@ -1,7 +1,8 @@
-"""The process beside a supervisor that measures the run's GPUs and judges at the end.
+"""The process that measures the GPUs of a run for its supervisor and assesses their use at the end.
 
-A process of its own: a driver that hangs must not keep a run from being stopped, and NVML's memory goes with it. It
-lives for as long as its supervisor does, and speaks to it in lines of JSON through a pipe.
+It is a separate process so that a hanging driver cannot prevent stopping a run, and so that NVML's
+memory is freed when it exits. It exits with its supervisor, and the two exchange lines of JSON
+through pipes.
 """
 
 from __future__ import annotations
@@ -14,159 +15,167 @@ import time
 from ..launcher import child_environment
 from ..run_spec import companion_settings
 from ..shared.layout import RunFolder
-from ..shared.untrusted import parse_json
-from .whose import Owner
+from ..shared.untrusted_json import parse_json
+from .process_owner import Owner
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
     from ..run_spec import Spec
-    from .sampler import Sampler
+    from .gpu_sampler import Sampler
 
     Facts = Dict[str, Any]
 
-LONGEST = 5.0  # seconds between two looks whether the minute is over
-MINUTE = 60.0
-_TOLD = ("index", "uuid", "name", "capability", "memory_clock", "bus_id", "memory_total", "memory_free")
+MAX_WAIT = 5.0  # maximum seconds between two checks for a due warning
+WARN_AFTER = 60.0
+_EVENT_FIELDS = ("index", "uuid", "name", "capability", "memory_clock", "bus_id", "memory_total", "memory_free")
 
 
 class Observer:
-    """Of one run. ``uuids``: the GPUs that it holds; None: it holds none, and sees what there is."""
+    """Observer of one run.
+
+    ``uuids`` lists the GPUs that the run holds. None means that it has no lease and may see all GPUs.
+    """
 
     def __init__(self, run: RunFolder, spec: Spec, facts: Facts, uuids: Optional[List[str]]) -> None:
         self._run = run
         self._spec = spec
         self._facts = facts
         self._uuids = uuids
-        self._looked: Facts = {}
+        self._inventory: Facts = {}
         self._packages: Optional[Facts] = None
-        self._patience = float(os.environ.get("MLW_GPU_PATIENCE") or MINUTE)
-        self._warned = spec.get("gpus") is None  # who did not ask need not be told
+        self._warn_after = float(os.environ.get("MLW_GPU_PATIENCE") or WARN_AFTER)
+        self._warned = spec.get("gpus") is None  # a run that did not request a GPU needs no warning
 
-    def work(self, said: int, tell: int) -> None:
-        """Until the supervisor says that the run has ended, or is no more itself."""
-        sampler = self._begin(tell)
-        begun = time.monotonic()
+    def observe(self, read_fd: int, write_fd: int) -> None:
+        """Measure until the supervisor reports the end of the run or exits."""
+        sampler = self._create_sampler(write_fd)
+        started = time.monotonic()
         while True:
             if sampler is not None:
-                sampler.tick(time.monotonic())
-                if not self._warned and time.monotonic() - begun >= self._patience:
-                    self._warn(sampler, tell)
-            pause = sampler.wait(time.monotonic()) if sampler is not None else LONGEST
-            ready, _, _ = select.select([said], [], [], min(pause, LONGEST))
+                sampler.sample(time.monotonic())
+                if not self._warned and time.monotonic() - started >= self._warn_after:
+                    self._warn(sampler, write_fd)
+            pause = sampler.seconds_until_due(time.monotonic()) if sampler is not None else MAX_WAIT
+            ready, _, _ = select.select([read_fd], [], [], min(pause, MAX_WAIT))
             if ready:
-                message = os.read(said, 65536)
+                message = os.read(read_fd, 65536)
                 if message:
-                    say(tell, {"verdict": self._judge(sampler, parse_json(message))})
+                    send(write_fd, {"verdict": self._judge(sampler, parse_json(message))})
                 return
 
-    def _begin(self, tell: int) -> Optional[Sampler]:
-        from .inventory import look  # noqa: PLC0415 - a machine without a GPU needs none of it
-        from .nvml import NoNvml  # noqa: PLC0415
-        from .sampler import Sampler  # noqa: PLC0415
+    def _create_sampler(self, write_fd: int) -> Optional[Sampler]:
+        from .gpu_inventory import query_gpus  # noqa: PLC0415 - only GPU machines need it
+        from .gpu_sampler import Sampler  # noqa: PLC0415
+        from .nvml import NvmlUnavailable  # noqa: PLC0415
 
-        self._looked = look()
-        gpus = self._visible()
+        self._inventory = query_gpus()
+        gpus = self._visible_gpus()
         if self._uuids is None:
-            say(tell, {"gpus": dict(describe(gpus, self._looked), held=False)})
+            send(write_fd, {"gpus": dict(event_data(gpus, self._inventory), held=False)})
         if not gpus:
             return None
         try:
-            return Sampler([gpu["uuid"] for gpu in gpus], self._owner(), self._run.gpu)
-        except NoNvml as error:
-            self._looked["problem"] = str(error)
+            return Sampler([gpu["uuid"] for gpu in gpus], self._create_owner(), self._run.gpu)
+        except NvmlUnavailable as error:
+            self._inventory["problem"] = str(error)
             return None
 
-    def _visible(self) -> List[Facts]:
-        """The GPUs that the script can see, as far as its variables say."""
-        gpus = [gpu for gpu in self._looked["gpus"] if gpu.get("uuid")]
+    def _visible_gpus(self) -> List[Facts]:
+        """Return the GPUs that the script can see according to its environment variables."""
+        gpus = [gpu for gpu in self._inventory["gpus"] if gpu.get("uuid")]
         if self._uuids is not None:
             return [gpu for gpu in gpus if gpu["uuid"] in self._uuids]
-        wanted = self._environment().get("CUDA_VISIBLE_DEVICES")
-        if wanted is None:
+        setting = self._environment().get("CUDA_VISIBLE_DEVICES")
+        if setting is None:
             return gpus
-        words = [word.strip() for word in wanted.split(",")]
-        seen = [gpu for gpu in gpus if str(gpu["index"]) in words or any(_begins(gpu["uuid"], word) for word in words)]
-        return seen or gpus  # hidden from the script, it is still measured: the verdict says why it was not used
+        identifiers = [identifier.strip() for identifier in setting.split(",")]
+        visible = [
+            gpu
+            for gpu in gpus
+            if str(gpu["index"]) in identifiers
+            or any(_matches_uuid(gpu["uuid"], identifier) for identifier in identifiers)
+        ]
+        return visible or gpus  # also measure hidden GPUs: the verdict explains why they were not used
 
     def _environment(self) -> Dict[str, str]:
         if self._spec.get("container"):
             return dict(self._spec["environment"], **(self._spec["container"].get("environment") or {}))
         return child_environment(self._spec, {})
 
-    def _owner(self) -> Owner:
-        """The run, as far as processes are concerned."""
+    def _create_owner(self) -> Owner:
+        """Return an ``Owner``, which recognizes the processes of the run."""
         init = None
         if self._spec.get("container"):
-            from ..engine import Engine  # noqa: PLC0415 - plain runs have none
+            from ..engine import Engine  # noqa: PLC0415 - only runs in containers need it
 
             init = Engine(self._spec["container"]).inspect().get("pid") or None
         self._read_packages(init)
-        return Owner(self._spec["id"], self._run.path, [self._facts.get("pid")], init, self._application())
+        return Owner(self._spec["id"], self._run.path, [self._facts.get("pid")], init, self._application_reader())
 
-    def _application(self) -> Callable[[], Optional[str]]:
-        """The Spark application of the run; none of any other."""
+    def _application_reader(self) -> Callable[[], Optional[str]]:
+        """Return a function that reads the ID of the run's Spark application, if it has one."""
         if companion_settings(self._spec, "spark") is None:
             return lambda: None
-        from ..spark.note import application_of  # noqa: PLC0415 - other runs have none
+        from ..spark.application_marker import read_application_id  # noqa: PLC0415 - only Spark runs need it
 
-        return lambda: application_of(self._run)
+        return lambda: read_application_id(self._run)
 
     def _read_packages(self, init: Optional[int]) -> None:
-        """Now: at the end, the container's files are gone."""
-        from .evidence import frameworks_of  # noqa: PLC0415 - a machine without a GPU needs none of it
+        """Read the packages at the start, because the container's files no longer exist when the run ends."""
+        from .gpu_evidence import find_frameworks  # noqa: PLC0415 - only GPU machines need it
 
-        own = os.path.dirname(os.path.dirname(self._run.path))
-        if not self._spec.get("container") or self._spec["commands"][-1]["argv"][0].startswith(own + os.sep):
-            self._packages = frameworks_of(self._spec, self._environment())
+        root = os.path.dirname(os.path.dirname(self._run.path))
+        if not self._spec.get("container") or self._spec["commands"][-1]["argv"][0].startswith(root + os.sep):
+            self._packages = find_frameworks(self._spec, self._environment())
         elif init:
-            self._packages = frameworks_of(self._spec, self._environment(), "/proc/%d/root" % init)
+            self._packages = find_frameworks(self._spec, self._environment(), "/proc/%d/root" % init)
 
-    def _warn(self, sampler: Sampler, tell: int) -> None:
-        """Once, a minute after the start, if the GPU that was asked for lies idle."""
+    def _warn(self, sampler: Sampler, write_fd: int) -> None:
+        """Send one warning if the run has not opened the GPUs that it requested."""
         self._warned = True
-        if sampler.opened is not False:
+        if sampler.has_opened_gpu is not False:
             return
-        from .diagnosis import Case, diagnose  # noqa: PLC0415 - regular expressions and tables, for the end mostly
+        from .diagnosis import Case, diagnose  # noqa: PLC0415 - rarely needed before the end
 
-        found = diagnose(Case("no", None, self._spec["gpus"], self._evidence()))
-        words = "after %g s the run has not opened the GPU that it requested" % self._patience
-        say(tell, {"warning": words, "diagnosis": found})
+        diagnosis = diagnose(Case("no", None, self._spec["gpus"], self._gather_evidence()))
+        message = "after %g s the run has not opened the GPU that it requested" % self._warn_after
+        send(write_fd, {"warning": message, "diagnosis": diagnosis})
 
-    def _evidence(self) -> Facts:
-        from .evidence import gather  # noqa: PLC0415 - as above
+    def _gather_evidence(self) -> Facts:
+        from .gpu_evidence import gather_evidence  # noqa: PLC0415 - as above
 
-        found = gather(self._spec, self._run.log, self._environment(), self._packages)
-        found.update(driver=self._looked.get("driver"), cuda=self._looked.get("cuda"))
-        found["gpus"] = [{name: gpu.get(name) for name in ("name", "capability")} for gpu in self._visible()]
-        return found
+        evidence = gather_evidence(self._spec, self._run.log, self._environment(), self._packages)
+        evidence.update(driver=self._inventory.get("driver"), cuda=self._inventory.get("cuda"))
+        evidence["gpus"] = [{name: gpu.get(name) for name in ("name", "capability")} for gpu in self._visible_gpus()]
+        return evidence
 
-    def _judge(self, sampler: Optional[Sampler], ended: Facts) -> Facts:
-        from .verdict import judge  # noqa: PLC0415 - as above
+    def _judge(self, sampler: Optional[Sampler], ending: Facts) -> Facts:
+        from .verdict import decide_verdict  # noqa: PLC0415 - as above
 
         summary = sampler.finish() if sampler is not None else None
-        totals = {gpu["uuid"]: gpu.get("memory_total") for gpu in self._looked["gpus"]}
+        totals = {gpu["uuid"]: gpu.get("memory_total") for gpu in self._inventory["gpus"]}
         for gpu in (summary or {}).get("gpus") or ():
             gpu["memory_total"] = totals.get(gpu["uuid"])
-        problem = self._looked.get("problem") or (None if self._looked.get("gpus") else "the target has no GPU")
+        problem = self._inventory.get("problem") or (None if self._inventory.get("gpus") else "the target has no GPU")
         facts = {"started": True, "held": self._uuids is not None, "problem": problem}
-        evidence = dict(self._evidence(), code=ended.get("code"))
-        return judge(summary, self._spec.get("gpus"), facts, evidence, bool(ended.get("failed")))
+        evidence = dict(self._gather_evidence(), code=ending.get("code"))
+        return decide_verdict(summary, self._spec.get("gpus"), facts, evidence, bool(ending.get("failed")))
 
 
-def describe(gpus: List[Facts], looked: Facts) -> Facts:
-    """GPUs as an event tells them."""
-    told = [{name: gpu.get(name) for name in _TOLD} for gpu in gpus]
-    return {"gpus": told, "driver": looked.get("driver"), "cuda": looked.get("cuda")}
+def event_data(gpus: List[Facts], inventory: Facts) -> Facts:
+    """Return the data of a ``gpus`` event."""
+    rows = [{name: gpu.get(name) for name in _EVENT_FIELDS} for gpu in gpus]
+    return {"gpus": rows, "driver": inventory.get("driver"), "cuda": inventory.get("cuda")}
 
 
-def _begins(uuid: str, word: str) -> bool:
-    """CUDA takes the beginning of a UUID for all of it."""
-    return word.startswith("GPU-") and uuid.startswith(word)
+def _matches_uuid(uuid: str, identifier: str) -> bool:
+    """Return whether the identifier is the UUID or a prefix of it, which CUDA accepts as well."""
+    return identifier.startswith("GPU-") and uuid.startswith(identifier)
 
 
-def say(tell: int, message: Facts) -> None:
+def send(write_fd: int, message: Facts) -> None:
     data = json.dumps(message).encode("ascii") + b"\n"
     while data:
-        data = data[os.write(tell, data) :]
+        data = data[os.write(write_fd, data) :]

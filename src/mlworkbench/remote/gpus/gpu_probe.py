@@ -1,4 +1,7 @@
-"""The way from a script to the GPU, tried link by link: driver, NVML, toolkit, container, framework. Judges nothing."""
+"""Test each step from the script to the GPU: driver, NVML, toolkit, container, and framework.
+
+The probe reports facts, not a verdict.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,29 @@ import os
 import subprocess
 
 from ..engine import Engine, probe_command
-from ..environments.environment import environments
-from ..launcher import encode
+from ..environments.environment_state import list_environments
+from ..launcher import encode_argument
 from ..shared.environment_layout import python_of
 from ..shared.layout import Root
-from ..shared.programs import which
-from ..shared.untrusted import parse_json
-from .inventory import loaded_driver, pci_cards
-from .report import gather
+from ..shared.program_lookup import which
+from ..shared.untrusted_json import parse_json
+from .gpu_inventory import find_pci_cards, parse_driver_version
+from .gpu_listing import list_gpus
 
-TYPE_CHECKING = False  # as in typing, whose import an agent would wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
     Data = Dict[str, Any]
 
-PATIENCE = 120.0  # seconds for one framework: loading one from a cold disk takes most of a minute
+TIMEOUT = 120.0  # seconds per framework; loading one from a cold disk takes almost a minute
 FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy")
 _DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/dxg")
-_MARK = "MLW-TRIED "
+_MARKER = "MLW-TRIED "
 
-# Runs with the script's own Python, 3.5 to the newest, also inside a container. One word: what to try. It takes a
-# little memory of the first GPU and computes with it: what says that it is there need not work.
-TRY = """
+# Runs with the script's Python (3.5 or newer), on the host or in a container. Its argument specifies the test. It
+# allocates a little memory on the first GPU and computes with it, because a GPU that is listed may still not work.
+PROBE_SCRIPT = """
 import json, os, sys
 os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
@@ -36,173 +39,186 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 def cuda():
     import ctypes
     lib = ctypes.CDLL("libcuda.so.1")
-    def ask(name, *words):
-        code = getattr(lib, name)(*words)
+    def call(name, *arguments):
+        code = getattr(lib, name)(*arguments)
         if code:
             text = ctypes.c_char_p()
             lib.cuGetErrorString(code, ctypes.byref(text))
             raise RuntimeError("%s: %s (%d)" % (name, (text.value or b"?").decode(), code))
     version, count, device = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     context, memory = ctypes.c_void_p(), ctypes.c_void_p()
-    ask("cuInit", 0)
-    ask("cuDriverGetVersion", ctypes.byref(version))
-    ask("cuDeviceGetCount", ctypes.byref(count))
-    found = {"version": "%d.%d" % (version.value // 1000, version.value % 1000 // 10), "count": count.value}
+    call("cuInit", 0)
+    call("cuDriverGetVersion", ctypes.byref(version))
+    call("cuDeviceGetCount", ctypes.byref(count))
+    result = {"version": "%d.%d" % (version.value // 1000, version.value % 1000 // 10), "count": count.value}
     if count.value:
-        ask("cuDeviceGet", ctypes.byref(device), 0)
-        ask("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        ask("cuCtxSetCurrent", context)
-        ask("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(1 << 20))
-        ask("cuMemsetD8_v2", memory, ctypes.c_ubyte(7), ctypes.c_size_t(1 << 20))
-        ask("cuCtxSynchronize")
-        ask("cuMemFree_v2", memory)
-        found["worked"] = True
-    return found
+        call("cuDeviceGet", ctypes.byref(device), 0)
+        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        call("cuCtxSetCurrent", context)
+        call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(1 << 20))
+        call("cuMemsetD8_v2", memory, ctypes.c_ubyte(7), ctypes.c_size_t(1 << 20))
+        call("cuCtxSynchronize")
+        call("cuMemFree_v2", memory)
+        result["worked"] = True
+    return result
 def torch():
     import torch as t
-    found = {"version": t.__version__, "cuda": t.version.cuda, "count": t.cuda.device_count()}
-    if found["count"]:
-        found["worked"] = float((t.ones(1024, device="cuda") * 2).sum()) == 2048.0
-        found["name"] = t.cuda.get_device_name(0)
-    return found
+    result = {"version": t.__version__, "cuda": t.version.cuda, "count": t.cuda.device_count()}
+    if result["count"]:
+        result["worked"] = float((t.ones(1024, device="cuda") * 2).sum()) == 2048.0
+        result["name"] = t.cuda.get_device_name(0)
+    return result
 def tensorflow():
     import tensorflow as t
-    found = {"version": t.__version__, "cuda": None, "count": len(t.config.list_physical_devices("GPU"))}
-    found["cuda"] = dict(getattr(t.sysconfig, "get_build_info", dict)()).get("cuda_version")
-    if found["count"]:
+    result = {"version": t.__version__, "cuda": None, "count": len(t.config.list_physical_devices("GPU"))}
+    result["cuda"] = dict(getattr(t.sysconfig, "get_build_info", dict)()).get("cuda_version")
+    if result["count"]:
         with t.device("/GPU:0"):
-            found["worked"] = float(t.reduce_sum(t.ones([1024]) * 2)) == 2048.0
-    return found
+            result["worked"] = float(t.reduce_sum(t.ones([1024]) * 2)) == 2048.0
+    return result
 def jax():
     import jax as j
-    devices = [one for one in j.devices() if one.platform in ("gpu", "cuda")]
-    found = {"version": j.__version__, "cuda": None, "count": len(devices)}
+    devices = [device for device in j.devices() if device.platform in ("gpu", "cuda")]
+    result = {"version": j.__version__, "cuda": None, "count": len(devices)}
     if devices:
-        found["worked"] = float((j.device_put(j.numpy.ones(1024), devices[0]) * 2).sum()) == 2048.0
-        found["name"] = devices[0].device_kind
-    return found
+        result["worked"] = float((j.device_put(j.numpy.ones(1024), devices[0]) * 2).sum()) == 2048.0
+        result["name"] = devices[0].device_kind
+    return result
 def cupy():
     import cupy as c
-    found = {"version": c.__version__, "cuda": None, "count": c.cuda.runtime.getDeviceCount()}
-    found["cuda"] = "%d.%d" % divmod(c.cuda.runtime.runtimeGetVersion() // 10, 100)
-    if found["count"]:
-        found["worked"] = float((c.ones(1024) * 2).sum()) == 2048.0
-    return found
+    result = {"version": c.__version__, "cuda": None, "count": c.cuda.runtime.getDeviceCount()}
+    result["cuda"] = "%d.%d" % divmod(c.cuda.runtime.runtimeGetVersion() // 10, 100)
+    if result["count"]:
+        result["worked"] = float((c.ones(1024) * 2).sum()) == 2048.0
+    return result
 what = sys.argv[1]
 if what != "cuda":
     import importlib.util
-    sys.path[:] = [one for one in sys.path if one]
+    sys.path[:] = [path for path in sys.path if path]
     if importlib.util.find_spec(what) is None:
         sys.exit(0)
 try:
-    found = globals()[what]()
+    result = globals()[what]()
 except Exception as error:
-    found = {"error": "%s: %s" % (type(error).__name__, (str(error).strip().splitlines() or [""])[0][:300])}
-found["what"] = what
-sys.stdout.write("\\nMLW-TRIED " + json.dumps(found) + "\\n")
+    result = {"error": "%s: %s" % (type(error).__name__, (str(error).strip().splitlines() or [""])[0][:300])}
+result["what"] = what
+sys.stdout.write("\\nMLW-TRIED " + json.dumps(result) + "\\n")
 """
 
 
-def examine(root: Root, python: Optional[str], container: Optional[Data], managed: bool = False) -> Data:
-    """All links. ``python``: of the scripts; with a ``container`` (program, engine, image, …) that of its image.
+def probe_gpu_stack(root: Root, python: Optional[str], container: Optional[Data], managed: bool = False) -> Data:
+    """Test all steps. ``python`` runs the scripts, unless there is a ``container``.
 
-    ``managed``: scripts run in environments of ours, and the newest is tried.
+    ``container`` contains the program, engine, image, and so on. ``managed`` means that scripts run in
+    environments that mlw builds; then the newest one is tested.
     """
-    with_engine: Optional[Data] = None
-    # Those that were made for a container are not for the machine around it.
-    fit = [note for note in environments(root) if container is not None or ("image" in note and not note["image"])]
-    newest = fit[:1] if managed else []
-    for note in newest:
-        prefix = root.environment(str(note["digest"]))
+    container_report: Optional[Data] = None
+    # Environments built for a container cannot be used on the host.
+    usable = [
+        record
+        for record in list_environments(root)
+        if container is not None or ("image" in record and not record["image"])
+    ]
+    newest = usable[:1] if managed else []
+    for record in newest:
+        prefix = root.environment(str(record["digest"]))
         python = python_of(prefix)
         if container:
-            container = dict(container, python=python, mounts=[one for one in (prefix, note.get("home")) if one])
+            container = dict(
+                container, python=python, mounts=[mount for mount in (prefix, record.get("home")) if mount]
+            )
     if container:
-        with_engine = _container(container)
-    elif container is not None:  # there is no engine to be asked
-        with_engine = {}
+        container_report = _probe_container(container)
+    elif container is not None:  # no container engine was found
+        container_report = {}
     return {
-        "cards": pci_cards(),
-        "driver": loaded_driver(_read("/proc/driver/nvidia/version")),
+        "cards": find_pci_cards(),
+        "driver": parse_driver_version(_read_text("/proc/driver/nvidia/version")),
         "devices": {path: os.access(path, os.R_OK | os.W_OK) for path in _DEVICES if os.path.exists(path)},
-        "gpus": gather(root),
-        "toolkit": _toolkit(),
-        "container": with_engine,
-        "tried": _try_all([os.path.expanduser(python)]) if python and container is None else None,
+        "gpus": list_gpus(root),
+        "toolkit": _probe_toolkit(),
+        "container": container_report,
+        "tried": _try_frameworks([os.path.expanduser(python)]) if python and container is None else None,
     }
 
 
-def _toolkit() -> Data:
-    """NVIDIA's container toolkit: its tool, its hook, its list of devices."""
+def _probe_toolkit() -> Data:
+    """Find the NVIDIA Container Toolkit: its command, version, and hook."""
     tool = which("nvidia-ctk")
-    version = _call([tool, "--version"], 10.0)["out"].strip().splitlines()[:1] if tool else []
+    version = _run_command([tool, "--version"], 10.0)["out"].strip().splitlines()[:1] if tool else []
     return {"tool": tool, "version": version[0] if version else None, "hook": which("nvidia-container-cli")}
 
 
-def _container(container: Data) -> Data:
-    """Whether a container of this image gets the GPUs, and what its Python makes of them."""
+def _probe_container(container: Data) -> Data:
+    """Test whether a container with this image can access the GPUs and its Python can use them."""
     engine = Engine(dict(container, name="mlw-doctor"))
     if engine.call("image", "inspect", container["image"])[0]:
         return {"image": container["image"], "missing": True, "tried": None}
     mounts = [[folder, folder, "ro"] for folder in container.get("mounts") or ()]
     shell = 'ls -d /dev/nvidia[0-9]* /dev/dxg 2>/dev/null; echo "MLW-PYTHON $(command -v python3 || command -v python)"'
-    seen = _call(probe_command(container, mounts, ["/bin/sh", "-c", shell]), PATIENCE, engine)
-    found = {"image": container["image"], "missing": False, "code": seen["code"], "said": seen["err"], "tried": None}
-    lines = seen["out"].splitlines()
-    found["devices"] = [line for line in lines if line.startswith("/dev/")]
-    own = next((line[len("MLW-PYTHON ") :] for line in lines if line.startswith("MLW-PYTHON /")), None)
-    python = container.get("python") or own
-    if seen["code"] == 0 and python:
-        found["tried"] = _try_all(probe_command(container, mounts, [python]), engine)
-    return found
+    result = _run_command(probe_command(container, mounts, ["/bin/sh", "-c", shell]), TIMEOUT, engine)
+    report = {
+        "image": container["image"],
+        "missing": False,
+        "code": result["code"],
+        "said": result["err"],
+        "tried": None,
+    }
+    lines = result["out"].splitlines()
+    report["devices"] = [line for line in lines if line.startswith("/dev/")]
+    image_python = next((line[len("MLW-PYTHON ") :] for line in lines if line.startswith("MLW-PYTHON /")), None)
+    python = container.get("python") or image_python
+    if result["code"] == 0 and python:
+        report["tried"] = _try_frameworks(probe_command(container, mounts, [python]), engine)
+    return report
 
 
-def _try_all(words: List[str], engine: Optional[Engine] = None) -> List[Data]:
-    """CUDA itself, and the frameworks that are installed."""
-    found = []
+def _try_frameworks(command: List[str], engine: Optional[Engine] = None) -> List[Data]:
+    """Test CUDA itself and the installed frameworks."""
+    results = []
     for what in ("cuda",) + FRAMEWORKS:
-        said = _call([*words, "-c", TRY, what], PATIENCE, engine)
-        line = next((line for line in said["out"].splitlines() if line.startswith(_MARK)), None)
+        output = _run_command([*command, "-c", PROBE_SCRIPT, what], TIMEOUT, engine)
+        line = next((line for line in output["out"].splitlines() if line.startswith(_MARKER)), None)
         if line is not None:
-            found.append(_parsed(line[len(_MARK) :], what))
-        elif said["code"] != 0:  # with 0 and no word it is not installed
-            last = (said["err"].strip().splitlines() or ["exit code %s" % said["code"]])[-1]
-            found.append({"what": what, "error": last[:300]})
-    return found
+            results.append(_parse_result(line[len(_MARKER) :], what))
+        elif output["code"] != 0:  # exit code 0 without a result means that the framework is not installed
+            last = (output["err"].strip().splitlines() or ["exit code %s" % output["code"]])[-1]
+            results.append({"what": what, "error": last[:300]})
+    return results
 
 
-def _parsed(text: str, what: str) -> Data:
+def _parse_result(text: str, what: str) -> Data:
     try:
-        found = parse_json(text)
+        result = parse_json(text)
     except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {"what": what, "error": "unexpected output"}
+        result = None
+    return result if isinstance(result, dict) else {"what": what, "error": "unexpected output"}
 
 
-def _call(words: List[str], patience: float, engine: Optional[Engine] = None) -> Data:
+def _run_command(arguments: List[str], timeout: float, engine: Optional[Engine] = None) -> Data:
     env = engine.environment() if engine else None
     try:
-        done = subprocess.run(
-            [encode(word) for word in words],
+        process = subprocess.run(
+            [encode_argument(argument) for argument in arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            timeout=patience,
+            timeout=timeout,
             env=env,
             cwd="/",
         )
     except subprocess.TimeoutExpired:
-        return {"code": None, "out": "", "err": "no response within %g s" % patience}
+        return {"code": None, "out": "", "err": "no response within %g s" % timeout}
     except OSError as error:
-        return {"code": 127, "out": "", "err": "%s: %s" % (words[0], error.strerror)}
+        return {"code": 127, "out": "", "err": "%s: %s" % (arguments[0], error.strerror)}
     return {
-        "code": done.returncode,
-        "out": done.stdout[:65536].decode("utf-8", "replace"),
-        "err": done.stderr[-2000:].decode("utf-8", "replace"),
+        "code": process.returncode,
+        "out": process.stdout[:65536].decode("utf-8", "replace"),
+        "err": process.stderr[-2000:].decode("utf-8", "replace"),
     }
 
 
-def _read(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(65536)

@@ -1,11 +1,11 @@
-"""One card at one moment, for the sampler: through NVML, or slowly through nvidia-smi."""
+"""Read the current metrics of GPUs for the sampler with NVML or, more slowly, with nvidia-smi."""
 
 from __future__ import annotations
 
-from . import smi
-from .nvml import Lost, NoNvml, Nvml
+from . import nvidia_smi
+from .nvml import GpuLost, Nvml, NvmlUnavailable
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Union
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
     Reading = Dict[str, Any]
 
-_CORE = 0  # NVML's number of the thermometer
+_GPU_SENSOR = 0  # NVML ID of the temperature sensor
 _TX, _RX = 0, 1
 _ALL_LINKS = 0xFFFFFFFF
 
 
 class NvmlSource:
-    """Cards that are asked one question after the other."""
+    """A source of metrics that uses NVML."""
 
-    pace = 0.0  # seconds that must be between two looks
+    min_interval = 0.0  # minimum seconds between two samples
 
     def __init__(self, uuids: "Optional[Sequence[str]]") -> None:
         self._nvml = Nvml()
         self._cards: Dict[str, Card] = {}
-        self._way: Dict[str, int] = {}
+        self._direction: Dict[str, int] = {}
         self.names: Dict[str, Any] = {}
         for card in self._nvml.cards():
             try:
@@ -34,104 +34,108 @@ class NvmlSource:
                 if uuid and (uuids is None or uuid in uuids):
                     self._cards[uuid] = card
                     self.names[uuid] = (card.index, card.text("Name"))
-            except Lost:
-                continue  # nothing was asked of it, or the sampler says that it is missing
+            except GpuLost:
+                continue  # if this GPU was requested, the sampler reports it as missing
 
     def read(self) -> "Dict[str, Union[Reading, str]]":
-        """UUID → figures, or why there are none."""
-        return {uuid: _safely(_quick, card) for uuid, card in self._cards.items()}
+        """Return the metrics for each UUID, or the reason why there are none."""
+        return {uuid: _read_card(_read_metrics, card) for uuid, card in self._cards.items()}
 
     def energy(self, uuid: str) -> Optional[float]:
-        """Watt-hours since the driver was loaded. Takes milliseconds."""
-        found = self._ask(uuid, "TotalEnergyConsumption")
-        return None if found is None else found / 3.6e6
+        """Return the watt-hours since the driver was loaded. The call takes milliseconds."""
+        millijoules = self._query(uuid, "TotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 3.6e6
 
     def traffic(self, uuid: str) -> Dict[str, Optional[float]]:
-        """Bytes per second over PCIe, this time one way, next time the other; bytes so far over NVLink.
+        """Return bytes per second over PCIe, and total bytes over NVLink.
 
-        Takes a millisecond, and 20 more of waiting: the driver measures for so long.
+        The PCIe direction alternates between calls. A call takes about 1 ms of CPU time, and waits 20 ms
+        while the driver measures.
         """
-        self._way[uuid] = way = _RX if self._way.get(uuid) == _TX else _TX
-        pace = self._ask(uuid, "PcieThroughput", way)
+        self._direction[uuid] = direction = _RX if self._direction.get(uuid) == _TX else _TX
+        rate = self._query(uuid, "PcieThroughput", direction)
         links = self._links(uuid)
-        found = {"pcie_tx": None, "pcie_rx": None, "nvlink_tx": links[0], "nvlink_rx": links[1]}
-        found["pcie_rx" if way == _RX else "pcie_tx"] = None if pace is None else pace * 1000.0
-        return found
+        traffic = {"pcie_tx": None, "pcie_rx": None, "nvlink_tx": links[0], "nvlink_rx": links[1]}
+        traffic["pcie_rx" if direction == _RX else "pcie_tx"] = None if rate is None else rate * 1000.0
+        return traffic
 
     def _links(self, uuid: str) -> "List[Optional[float]]":
         binding = self._nvml.binding
-        ids = [binding.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, binding.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX]
-        found = self._ask(uuid, "FieldValues", [(one, _ALL_LINKS) for one in ids])
-        if found is None:
+        fields = [binding.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, binding.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX]
+        values = self._query(uuid, "FieldValues", [(field, _ALL_LINKS) for field in fields])
+        if values is None:
             return [None, None]
-        return [one.value.ullVal * 1024.0 if one.nvmlReturn == 0 else None for one in found]
+        return [value.value.ullVal * 1024.0 if value.nvmlReturn == 0 else None for value in values]
 
-    def _ask(self, uuid: str, name: str, *words: Any) -> Any:
+    def _query(self, uuid: str, name: str, *arguments: Any) -> Any:
         try:
-            return self._cards[uuid].ask(name, *words) if uuid in self._cards else None
-        except Lost:
+            return self._cards[uuid].query(name, *arguments) if uuid in self._cards else None
+        except GpuLost:
             return None
 
     def close(self) -> None:
         self._nvml.close()
 
 
-def _safely(question: Any, card: Card) -> "Union[Reading, str]":
+def _read_card(read: Any, card: Card) -> "Union[Reading, str]":
     try:
-        found: Reading = question(card)
-    except Lost as lost:
-        return str(lost)
-    if all(value is None for value in found.values()):
+        reading: Reading = read(card)
+    except GpuLost as error:
+        return str(error)
+    if all(value is None for value in reading.values()):
         return "it no longer responds"
-    return found
+    return reading
 
 
-def _quick(card: Card) -> Reading:
-    """What is cheap enough for every second."""
+def _read_metrics(card: Card) -> Reading:
+    """Read the metrics that are cheap enough for every sample."""
     memory = card.memory()
-    rates = card.ask("UtilizationRates")
-    power = card.ask("PowerUsage")
-    reasons = card.ask("CurrentClocksEventReasons")
-    if reasons is None:  # a driver before 535
-        reasons = card.ask("CurrentClocksThrottleReasons")
+    rates = card.query("UtilizationRates")
+    power = card.query("PowerUsage")
+    reasons = card.query("CurrentClocksEventReasons")
+    if reasons is None:  # driver older than 535
+        reasons = card.query("CurrentClocksThrottleReasons")
     return {
         "utilisation": rates.gpu if rates else None,
         "memory": memory.used if memory else None,
         "memory_total": memory.total if memory else None,
         "power": None if power is None else power / 1000,
-        "temperature": card.ask("Temperature", _CORE),
+        "temperature": card.query("Temperature", _GPU_SENSOR),
         "reasons": reasons,
         "processes": card.processes("Compute"),
     }
 
 
 class SmiSource:
-    """nvidia-smi, where this Python cannot load NVML. It takes some 0.1 s of a processor, so it is asked rarely."""
+    """A source of metrics that uses nvidia-smi, for a Python that cannot load NVML.
 
-    pace = 60.0
+    Each call takes about 0.1 s of CPU time, so samples are rare.
+    """
+
+    min_interval = 60.0
 
     def __init__(self, uuids: "Optional[Sequence[str]]") -> None:
         self._uuids = uuids
         self.names: Dict[str, Any] = {}
-        found = smi.look()
-        if found is None or found["problem"]:
-            raise NoNvml(0, found["problem"] if found else "nvidia-smi is not installed")
-        for gpu in found["gpus"]:
+        inventory = nvidia_smi.query_gpus()
+        if inventory is None or inventory["problem"]:
+            raise NvmlUnavailable(0, inventory["problem"] if inventory else "nvidia-smi is not installed")
+        for gpu in inventory["gpus"]:
             if gpu["uuid"] and (uuids is None or gpu["uuid"] in uuids):
                 self.names[gpu["uuid"]] = (gpu["index"], gpu["name"])
 
     def read(self) -> "Dict[str, Union[Reading, str]]":
-        found = smi.look() or {"problem": "nvidia-smi is no longer available", "gpus": []}
-        if found["problem"]:
-            return dict.fromkeys(self.names, str(found["problem"]))
-        told: "Dict[str, Union[Reading, str]]" = dict.fromkeys(self.names, "it no longer responds")
-        for gpu in found["gpus"]:
+        inventory = nvidia_smi.query_gpus() or {"problem": "nvidia-smi is no longer available", "gpus": []}
+        if inventory["problem"]:
+            return dict.fromkeys(self.names, str(inventory["problem"]))
+        readings: "Dict[str, Union[Reading, str]]" = dict.fromkeys(self.names, "it no longer responds")
+        for gpu in inventory["gpus"]:
             if gpu["uuid"] in self.names:
                 figures = {name: gpu[name] for name in ("utilisation", "power", "temperature")}
-                compute = [one for one in gpu["processes"] or () if one["kind"] == "compute"]
+                compute = [process for process in gpu["processes"] or () if process["kind"] == "compute"]
                 figures.update(memory=gpu["memory_used"], memory_total=gpu["memory_total"])
-                told[gpu["uuid"]] = dict(figures, reasons=None, processes=compute)
-        return told
+                readings[gpu["uuid"]] = dict(figures, reasons=None, processes=compute)
+        return readings
 
     def energy(self, uuid: str) -> Optional[float]:
         return None
@@ -140,15 +144,15 @@ class SmiSource:
         return dict.fromkeys(("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx"))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resources are held."""
 
 
 def open_source(uuids: "Optional[Sequence[str]]") -> "Union[NvmlSource, SmiSource]":
-    """Raises NoNvml, with the sentence, if neither works."""
+    """Open NVML or, if that fails, nvidia-smi. Raise NVML's NvmlUnavailable if neither works."""
     try:
         return NvmlSource(uuids)
-    except NoNvml as error:
+    except NvmlUnavailable as error:
         try:
             return SmiSource(uuids)
-        except NoNvml:
+        except NvmlUnavailable:
             raise error from None

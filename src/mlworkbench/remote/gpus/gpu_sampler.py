@@ -1,139 +1,147 @@
-"""While a run lasts: what its GPUs do, a line per look in ``gpu.jsonl``, and at the end the sum of it."""
+"""Sample the GPUs during a run: one line per sample in ``gpu.jsonl``, and a summary at the end."""
 
 from __future__ import annotations
 
 import json
 import os
 
-from ..process_usage import Effort
-from .source import open_source
-from .tally import Tally
-from .whose import Processes, owner_of, sees_host
+from ..process_usage import ProcessUsage
+from ..shared.open_files import open_files
+from .gpu_readings import open_source
+from .process_owner import ProcessTable, find_owner, sees_host_pids
+from .usage_totals import GpuTotals
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence
 
-    from .whose import Owner
+    from .process_owner import Owner
 
-# Seconds between two looks, for a run that is younger than so many seconds. Short runs deserve a close look.
-_PACES = ((10.0, 0.5), (600.0, 1.0), (7200.0, 5.0))
-_SLOWEST = 15.0
-_ENERGY, _TRAFFIC, _EFFORT = 60.0, 10.0, 10.0  # how often the dear questions are asked
-_TRUST = 10.0  # seconds for which a process number is taken to mean the same process
-_SOON = 2.0  # … and how soon they are asked first, so that short runs have them
+# (age of the run, seconds between two samples): young runs are sampled more often.
+_INTERVALS = ((10.0, 0.5), (600.0, 1.0), (7200.0, 5.0))
+_MAX_INTERVAL = 15.0
+_ENERGY_INTERVAL, _TRAFFIC_INTERVAL, _USAGE_INTERVAL = 60.0, 10.0, 10.0  # seconds between expensive measurements
+_CACHE_SECONDS = 10.0  # seconds until a PID is checked for reuse
+_FIRST_TRAFFIC = 2.0  # seconds until the first traffic measurement, early enough for short runs
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
-_LARGEST = 64 << 20  # bytes of gpu.jsonl
+_MAX_FILE_SIZE = 64 << 20  # maximum bytes of gpu.jsonl
 
 
 class Sampler:
-    """Of the GPUs named by ``uuids``, or of all; ``owner`` is the run. Raises NoNvml if nobody can be asked."""
+    """A sampler for the GPUs in ``uuids``, or for all GPUs. ``owner`` recognizes the run's processes.
+
+    Raises NvmlUnavailable if no GPU can be queried.
+    """
 
     def __init__(self, uuids: Optional[Sequence[str]], owner: Owner, path: str) -> None:
         self._source = open_source(uuids)
-        self._tallies = {uuid: Tally(uuid, *self._source.names[uuid]) for uuid in self._source.names}
+        self._totals = {uuid: GpuTotals(uuid, *self._source.names[uuid]) for uuid in self._source.names}
         for uuid in uuids or ():
-            if uuid not in self._tallies:
-                self._tallies[uuid] = Tally(uuid, None, None)
-                self._tallies[uuid].lost = {"at": 0.0, "why": "it was missing when the run started"}
+            if uuid not in self._totals:
+                self._totals[uuid] = GpuTotals(uuid, None, None)
+                self._totals[uuid].lost = {"at": 0.0, "why": "it was missing when the run started"}
         self._owner = owner
         self._path = path
-        self._file: Optional[int] = None  # kept open: it is written for as long as the run lasts
-        self._room = 0
-        self._effort = Effort(lambda: owner.roots)
-        self._table = Processes()
-        self._known: Dict[int, Dict[str, Any]] = {}
-        # A library that somebody named (a test's) speaks of processes as we see them.
-        self._host = sees_host() is not False or bool(os.environ.get("MLW_NVML_LIBRARY"))
+        self._file: Optional[int] = None  # kept open during the run
+        self._bytes_left = 0
+        self._usage = ProcessUsage(lambda: owner.roots)
+        self._table = ProcessTable()
+        self._process_cache: Dict[int, Dict[str, Any]] = {}
+        # A library from MLW_NVML_LIBRARY (used in tests) reports PIDs as this process sees them.
+        self._sees_host = sees_host_pids() is not False or bool(os.environ.get("MLW_NVML_LIBRARY"))
         self._openers: List[Dict[str, Any]] = []
-        self._begun: Optional[float] = None
+        self._started: Optional[float] = None
         self._last = self._next = 0.0
-        self._due = {"energy": 0.0, "traffic": _SOON, "effort": 0.0}
+        self._due = {"energy": 0.0, "traffic": _FIRST_TRAFFIC, "effort": 0.0}
 
     @property
-    def opened(self) -> Optional[bool]:
-        """Whether a process of the run has been seen on a GPU; None if that cannot be known."""
-        if any(tally.pids for tally in self._tallies.values()):
+    def has_opened_gpu(self) -> Optional[bool]:
+        """Return whether a process of the run was found on a GPU; None if processes are not reported."""
+        if any(totals.pids for totals in self._totals.values()):
             return True
-        return False if any(tally.attributed for tally in self._tallies.values()) else None
+        return False if any(totals.attributed for totals in self._totals.values()) else None
 
-    def wait(self, now: float) -> float:
-        """Seconds until the next look is due."""
-        return 0.0 if self._begun is None else max(0.0, self._next - now)
+    def seconds_until_due(self, now: float) -> float:
+        """Return the number of seconds until the next sample is due."""
+        return 0.0 if self._started is None else max(0.0, self._next - now)
 
-    def tick(self, now: float) -> bool:
-        """A look, if it is time; ``now`` is a monotonic clock. Tells whether there was one."""
-        if self._begun is None:
-            self._begun = self._last = now
+    def sample(self, now: float) -> bool:
+        """Take a sample if it is due, and return whether one was taken. ``now`` is monotonic time."""
+        if self._started is None:
+            self._started = self._last = now
         elif now < self._next:
             return False
-        age = now - self._begun
-        self._next = now + max(self._source.pace, next((pace for until, pace in _PACES if age < until), _SLOWEST))
-        self._look_rarely(now, age)
+        age = now - self._started
+        self._next = now + max(
+            self._source.min_interval, next((interval for until, interval in _INTERVALS if age < until), _MAX_INTERVAL)
+        )
+        self._sample_slow_metrics(now, age)
         row = []
         for uuid, figures in self._source.read().items():
-            tally = self._tallies[uuid]
+            totals = self._totals[uuid]
             if isinstance(figures, str):
-                tally.lost = tally.lost or {"at": round(age, 3), "why": figures}
+                totals.lost = totals.lost or {"at": round(age, 3), "why": figures}
                 row.append({"uuid": uuid, "lost": figures})
                 continue
-            own = self._own(figures["processes"], now)
-            tally.add(now - self._last, figures, own)
-            row.append(_shown(uuid, figures, own))
+            run_processes = self._select_run_processes(figures["processes"], now)
+            totals.add(now - self._last, figures, run_processes)
+            row.append(_build_row(uuid, figures, run_processes))
         self._last = now
         self._append(age, row)
         return True
 
-    def _look_rarely(self, now: float, age: float) -> None:
+    def _sample_slow_metrics(self, now: float, age: float) -> None:
         if age >= self._due["effort"]:
-            self._due["effort"] = age + (_EFFORT if age > _EFFORT else 2.0)
-            self._effort.look(now)
-            if not self._host:
-                self._openers = [self._opener(pid) for pid in self._effort.pids() if opens_gpu(pid)]
+            self._due["effort"] = age + (_USAGE_INTERVAL if age > _USAGE_INTERVAL else 2.0)
+            self._usage.sample(now)
+            if not self._sees_host:
+                self._openers = [self._describe_opener(pid) for pid in self._usage.pids() if has_gpu_open(pid)]
         if age >= self._due["traffic"]:
-            self._due["traffic"] = age + _TRAFFIC
-            for uuid, tally in self._tallies.items():
-                tally.add_traffic(now, self._source.traffic(uuid))
+            self._due["traffic"] = age + _TRAFFIC_INTERVAL
+            for uuid, totals in self._totals.items():
+                totals.add_traffic(now, self._source.traffic(uuid))
         if age >= self._due["energy"]:
-            self._due["energy"] = age + _ENERGY
+            self._due["energy"] = age + _ENERGY_INTERVAL
             self._read_energy()
 
     def _read_energy(self) -> None:
-        for uuid, tally in self._tallies.items():
-            if tally.lost is None:
-                tally.add_energy(self._source.energy(uuid))
+        for uuid, totals in self._totals.items():
+            if totals.lost is None:
+                totals.add_energy(self._source.energy(uuid))
 
-    def _own(self, processes: Optional[List[Dict[str, Any]]], now: float) -> Optional[List[Dict[str, Any]]]:
-        """The run's processes among those; None if it cannot be known."""
-        if not self._host:
-            return self._openers  # NVML tells the numbers of the machine around this container
+    def _select_run_processes(
+        self, processes: Optional[List[Dict[str, Any]]], now: float
+    ) -> Optional[List[Dict[str, Any]]]:
+        """Return the processes that belong to the run; None if that is unknown."""
+        if not self._sees_host:
+            return self._openers  # NVML reports PIDs of the host, which this container cannot resolve
         if processes is None:
             return None
-        found = []
-        for one in processes:
-            facts = self._facts(one["pid"], now)
-            one.update(name=facts["name"], user=facts["user"])
+        run_processes = []
+        for process in processes:
+            facts = self._process_facts(process["pid"], now)
+            process.update(name=facts["name"], user=facts["user"])
             if facts["mine"]:
-                found.append(one)
-        return found
+                run_processes.append(process)
+        return run_processes
 
-    def _facts(self, pid: int, now: float) -> Dict[str, Any]:
-        """Asked once: a number counts only together with the time that its process began."""
-        known = self._known.get(pid)
-        if known is not None and now < known["until"]:
-            return known
-        alive = self._table.facts(pid)
-        start = alive[1] if alive else None
-        if known is None or known["start"] != start:
-            if len(self._known) > 1000:
-                self._known.clear()
-            mine = alive is not None and owner_of(pid, [self._owner], self._table) is not None
-            known = {"mine": mine, "name": self._table.name(pid), "user": self._table.user(pid), "start": start}
-            self._known[pid] = known
-        known["until"] = now + (_TRUST if alive else 0.0)
-        return known
+    def _process_facts(self, pid: int, now: float) -> Dict[str, Any]:
+        """Return cached facts about a process. A reused PID is recognized by its start time."""
+        cached = self._process_cache.get(pid)
+        if cached is not None and now < cached["until"]:
+            return cached
+        stat = self._table.stat(pid)
+        start = stat[1] if stat else None
+        if cached is None or cached["start"] != start:
+            if len(self._process_cache) > 1000:
+                self._process_cache.clear()
+            mine = stat is not None and find_owner(pid, [self._owner], self._table) is not None
+            cached = {"mine": mine, "name": self._table.name(pid), "user": self._table.user(pid), "start": start}
+            self._process_cache[pid] = cached
+        cached["until"] = now + (_CACHE_SECONDS if stat else 0.0)
+        return cached
 
-    def _opener(self, pid: int) -> Dict[str, Any]:
+    def _describe_opener(self, pid: int) -> Dict[str, Any]:
         return {"pid": pid, "memory": None, "name": self._table.name(pid), "user": self._table.user(pid)}
 
     def _append(self, age: float, row: List[Dict[str, Any]]) -> None:
@@ -141,41 +149,40 @@ class Sampler:
         try:
             if self._file is None:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _CLOEXEC, 0o600)
-                self._room = _LARGEST - os.fstat(self._file).st_size
-            if self._room > 0:
-                self._room -= os.write(self._file, line.encode("ascii"))
+                self._bytes_left = _MAX_FILE_SIZE - os.fstat(self._file).st_size
+            if self._bytes_left > 0:
+                self._bytes_left -= os.write(self._file, line.encode("ascii"))
         except OSError:
-            pass  # a full disk must not end the look at the GPU: the sum is told all the same
+            pass  # a full disk must not stop sampling: the summary is still reported
 
     def finish(self) -> Dict[str, Any]:
-        """The sum; nothing may be asked afterwards."""
+        """Return the summary. The sampler cannot be used afterwards."""
         self._read_energy()
         self._source.close()
         if self._file is not None:
             os.close(self._file)
-        summary: Dict[str, Any] = {"gpus": [one.summary() for one in self._tallies.values()], "host": self._host}
-        summary.update(self._effort.summary())
+        summary: Dict[str, Any] = {
+            "gpus": [totals.summary() for totals in self._totals.values()],
+            "host": self._sees_host,
+        }
+        summary.update(self._usage.summary())
         return summary
 
 
-def opens_gpu(pid: int, proc: str = "/proc") -> bool:
-    """Whether a process holds a card open: who does not, cannot use it."""
-    folder = "%s/%d/fd" % (proc, pid)
-    try:
-        for one in os.listdir(folder):
-            device = os.readlink("%s/%s" % (folder, one))
-            if device.startswith("/dev/nvidia") and device[len("/dev/nvidia") :].isdigit():
-                return True
-    except OSError:
-        pass  # it has just ended, or is another user's
-    return False
+def has_gpu_open(pid: int, proc: str = "/proc") -> bool:
+    """Return whether a process has opened a GPU device, which is necessary to use the GPU."""
+    prefix = "/dev/nvidia"
+    return any(path.startswith(prefix) and path[len(prefix) :].isdigit() for path in open_files(pid, proc))
 
 
-def _shown(uuid: str, figures: Dict[str, Any], own: "Optional[List[Dict[str, Any]]]") -> Dict[str, Any]:
-    """As it is kept. Memory of the run's own processes: None if unknown."""
-    sizes = None if own is None else [one["memory"] for one in own]
+def _build_row(uuid: str, figures: Dict[str, Any], run_processes: "Optional[List[Dict[str, Any]]]") -> Dict[str, Any]:
+    """Return the part of a ``gpu.jsonl`` line for one GPU.
+
+    ``own`` is the memory of the run's processes, or None if unknown.
+    """
+    sizes = None if run_processes is None else [process["memory"] for process in run_processes]
     row: Dict[str, Any] = {"uuid": uuid}
     row.update((name, figures[name]) for name in ("utilisation", "memory", "power", "temperature", "reasons"))
     row["own"] = sum(sizes) if sizes is not None and None not in sizes else None
-    row["processes"] = None if own is None else len(own)
+    row["processes"] = None if run_processes is None else len(run_processes)
     return row

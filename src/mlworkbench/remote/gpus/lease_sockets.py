@@ -1,8 +1,8 @@
-"""Who holds a GPU on this machine, whichever user it is: an abstract socket with its UUID in the name.
+"""Exclusive GPU leases across all users of a machine, as abstract sockets with the GPU's UUID in their names.
 
-Only one process can bind a name, and the kernel frees it on any death. A second socket beside it is the label: it
-names the run. Any user can bind either name without a run, so the user is the one that the kernel reports
-(``socketlist.py``), and a label counts only if the same user owns both sockets.
+Only one process can bind a name, and the kernel frees it when the process ends. A second socket, the label, contains
+the run ID in its name. Any user can bind such names, even without a run. Therefore, the owner of a lease is the user
+that the kernel reports (``abstract_sockets.py``), and a label counts only if the same user owns both sockets.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 import socket
 
-from .socketlist import Listed, abstract_sockets, pid_of
+from .abstract_sockets import AbstractSocket, find_pid, list_abstract_sockets
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Dict, List, Optional
 
 _PREFIX = "mlw-gpu-"
-_LONGEST = 100  # bytes of a socket's name; the kernel takes 107
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_MAX_NAME = 100  # maximum bytes of a socket name; the kernel's limit is 107
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
-class Held:
-    """GPUs that this process holds until it lets go of them or dies."""
+class HeldGpus:
+    """GPUs that this process holds until it releases them or ends."""
 
     def __init__(self) -> None:
         self._sockets: Dict[str, List[socket.socket]] = {}
@@ -32,24 +32,24 @@ class Held:
         return list(self._sockets)
 
     def descriptors(self) -> List[int]:
-        """For the launcher, which goes on holding them should we be killed."""
-        return [one.fileno() for pair in self._sockets.values() for one in pair]
+        """Return the descriptors. The launcher keeps them open, so the GPUs stay leased if this process is killed."""
+        return [sock.fileno() for pair in self._sockets.values() for sock in pair]
 
-    def take(self, uuids: List[str], run_id: str) -> Optional[str]:
-        """All of them, or none and the UUID of the first that somebody else has."""
+    def acquire(self, uuids: List[str], run_id: str) -> Optional[str]:
+        """Acquire all GPUs and return None, or acquire none and return the UUID of one that is held."""
         for uuid in uuids:
-            if not self.add(uuid, run_id):
+            if not self.acquire_one(uuid, run_id):
                 self.release()
                 return uuid
         return None
 
-    def add(self, uuid: str, run_id: str) -> bool:
-        """One more; False if somebody else has it."""
+    def acquire_one(self, uuid: str, run_id: str) -> bool:
+        """Acquire one more GPU; return False if another process holds it."""
         if uuid in self._sockets:
             return True
-        # First the label: a GPU that is held without one would look as if no run held it.
-        label = _bound(("%s%s/%d/%s" % (_PREFIX, uuid, os.getuid(), run_id))[:_LONGEST])
-        lock = _bound(_PREFIX + uuid)
+        # Bind the label first: a lock without a label looks like a lease without a run.
+        label = _bind(("%s%s/%d/%s" % (_PREFIX, uuid, os.getuid(), run_id))[:_MAX_NAME])
+        lock = _bind(_PREFIX + uuid)
         if lock is None:
             if label is not None:
                 label.close()
@@ -59,23 +59,27 @@ class Held:
 
     def release(self) -> None:
         for pair in self._sockets.values():
-            for one in pair:
-                one.close()
+            for sock in pair:
+                sock.close()
         self._sockets.clear()
 
 
-def _bound(name: str) -> Optional[socket.socket]:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)  # never listened at: nobody can connect to it
+def _bind(name: str) -> Optional[socket.socket]:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)  # only its name matters: it never listens
     try:
-        made.bind("\0" + name)
-        return made
+        sock.bind("\0" + name)
+        return sock
     except OSError:
-        made.close()
+        sock.close()
         return None
 
 
 class Holder:
-    """Who holds a GPU. ``run`` is None where no run does; ``verified``: the kernel reported ``uid``, not the label."""
+    """Holder of a GPU.
+
+    ``run`` is None if the holder is not a run. ``verified`` is true if the kernel reported ``uid``, and
+    false if ``uid`` comes from the label.
+    """
 
     def __init__(self, uid: Optional[int], run: Optional[str], verified: bool, inode: int) -> None:
         self.uid = uid
@@ -84,36 +88,38 @@ class Holder:
         self._inode = inode
 
     def pid(self) -> Optional[int]:
-        """The process, where this user may know: that of another user is seen by root only."""
-        return pid_of(self._inode, self.uid)
+        """Return the PID of the holder, or None if not found. Only root can see processes of other users."""
+        return find_pid(self._inode, self.uid)
 
 
-def holders() -> Dict[str, Holder]:
-    """UUID → who holds it."""
-    found = find_holders(abstract_sockets(_PREFIX))
-    if any(one.run is None for one in found.values()):
-        # The list is not of one moment, and a label is bound before its lock: a label that was missed is there now.
-        found.update((uuid, one) for uuid, one in find_holders(abstract_sockets(_PREFIX)).items() if one.run)
-    return found
+def list_holders() -> Dict[str, Holder]:
+    """Return the holders by UUID."""
+    result = match_holders(list_abstract_sockets(_PREFIX))
+    if any(holder.run is None for holder in result.values()):
+        # Listing is not atomic. Labels are bound before locks, so a second list contains labels that the first missed.
+        result.update(
+            (uuid, holder) for uuid, holder in match_holders(list_abstract_sockets(_PREFIX)).items() if holder.run
+        )
+    return result
 
 
-def find_holders(sockets: List[Listed]) -> Dict[str, Holder]:
-    """From a list of sockets. Names are text of any user, so they are validated."""
-    locks: Dict[str, Listed] = {}
-    labels: List[Listed] = []
-    for one in sockets:
-        name = one.name[len(_PREFIX) :]
+def match_holders(sockets: List[AbstractSocket]) -> Dict[str, Holder]:
+    """Combine locks and labels into holders. Any user can choose the names, so they are validated."""
+    locks: Dict[str, AbstractSocket] = {}
+    labels: List[AbstractSocket] = []
+    for entry in sockets:
+        name = entry.name[len(_PREFIX) :]
         if "/" in name:
-            labels.append(one)
-        elif name and _LETTERS.issuperset(name):
-            locks[name] = one
-    found = {uuid: Holder(one.uid, None, one.uid is not None, one.inode) for uuid, one in locks.items()}
+            labels.append(entry)
+        elif name and _NAME_CHARACTERS.issuperset(name):
+            locks[name] = entry
+    result = {uuid: Holder(entry.uid, None, entry.uid is not None, entry.inode) for uuid, entry in locks.items()}
     for label in labels:
         uuid, uid, run_id = (label.name[len(_PREFIX) :].split("/") + ["", ""])[:3]
-        holder = found.get(uuid)
-        if holder is None or label.uid != locks[uuid].uid or not (run_id and _LETTERS.issuperset(run_id)):
+        holder = result.get(uuid)
+        if holder is None or label.uid != locks[uuid].uid or not (run_id and _NAME_CHARACTERS.issuperset(run_id)):
             continue
         holder.run = run_id
         if not holder.verified and uid.isascii() and uid.isdigit():
             holder.uid = int(uid)
-    return found
+    return result

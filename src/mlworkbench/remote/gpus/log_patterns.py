@@ -1,13 +1,13 @@
-"""What a log says about GPUs: words of the frameworks and of CUDA, and what each of them means. Pure."""
+"""Framework and CUDA messages in a log that indicate GPU problems. Pure functions."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import List
 
-# Sign → words of which any is enough. All in small letters.
-_SIGNS = (
+# Signs of a problem, each with lowercase phrases. A log has the sign if it contains one of the phrases.
+_PATTERNS = (
     (
         "out of memory",
         (
@@ -91,22 +91,22 @@ _SIGNS = (
         ),
     ),
 )
-_WITH_TROUBLE = ("cannot open shared object", "could not load", "not found", "cannot dlopen", "unable to load")
+_LOAD_ERRORS = ("cannot open shared object", "could not load", "not found", "cannot dlopen", "unable to load")
 
 
-def read_signs(log: str) -> List[str]:
-    """Names of the signs that are in the text."""
-    low = log.lower()
-    return [name for name, words in _SIGNS if any(_is_there(low, word, name) for word in words)]
+def find_log_patterns(log: str) -> List[str]:
+    """Return the names of the signs that the log contains."""
+    lowered = log.lower()
+    return [name for name, phrases in _PATTERNS if any(_has_phrase(lowered, phrase, name) for phrase in phrases)]
 
 
-def _is_there(low: str, word: str, name: str) -> bool:
-    at = low.find(word)
-    if at < 0 or name != "no cuda libraries" or not word.startswith("libcu"):
-        return at >= 0
-    while at >= 0:  # a library's name is a sign only beside the complaint that it is missing
-        line = low[max(0, at - 200) : at + 200]
-        if any(trouble in line for trouble in _WITH_TROUBLE):
+def _has_phrase(lowered: str, phrase: str, name: str) -> bool:
+    position = lowered.find(phrase)
+    if position < 0 or name != "no cuda libraries" or not phrase.startswith("libcu"):
+        return position >= 0
+    while position >= 0:  # a library name counts only close to an error message
+        line = lowered[max(0, position - 200) : position + 200]
+        if any(error in line for error in _LOAD_ERRORS):
             return True
-        at = low.find(word, at + 1)
+        position = lowered.find(phrase, position + 1)
     return False

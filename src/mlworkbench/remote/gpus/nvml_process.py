@@ -1,6 +1,6 @@
-"""The inventory, asked in a process of its own.
+"""Query the GPU inventory in a separate process.
 
-A driver in trouble can hang whoever asks it, and NVML takes memory that a supervisor which waits need not hold.
+A failing driver can block its caller, and NVML needs memory that a waiting supervisor should not hold.
 """
 
 from __future__ import annotations
@@ -11,57 +11,65 @@ import select
 import signal
 import time
 
-from ..shared import machine
-from ..shared.untrusted import parse_json
+from ..shared import gpu_problems, machine
+from ..shared.untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
-PATIENCE = 30.0  # seconds; a driver that nobody uses is loaded first, which takes some
+TIMEOUT = 30.0  # seconds; initializing an idle driver takes several seconds
 
 
-def look(patience: float = PATIENCE) -> Dict[str, Any]:
-    """What ``inventory.look`` tells; a driver that does not answer is a problem like others."""
+def query_gpus(timeout: float = TIMEOUT) -> Dict[str, Any]:
+    """Return the same data as ``gpu_inventory.query_gpus``.
+
+    A driver that does not respond is reported as a problem.
+    """
     read, write = os.pipe()
-    pid = machine.fork(lambda: _tell(write), keep=[write])
+    pid = machine.fork(lambda: _send_inventory(write), keep=[write])
     os.close(write)
-    text = _read(read, time.monotonic() + patience)
+    text = _read_until(read, time.monotonic() + timeout)
     os.close(read)
     if text is None:
         machine.kill(pid, signal.SIGKILL)
     try:
         os.waitpid(pid, 0 if text is not None else os.WNOHANG)
     except ChildProcessError:
-        pass  # somebody reaps all children of ours
+        pass  # a SIGCHLD handler has already reaped it
     if text is None:
-        return nothing("the driver did not respond within %g s" % patience)
+        return empty_inventory("the driver did not respond within %g s" % timeout, gpu_problems.NO_RESPONSE)
     try:
-        found = parse_json(text)
-        return found if isinstance(found["gpus"], list) else nothing("the driver returned an invalid response")
+        inventory = parse_json(text)
+        return (
+            inventory
+            if isinstance(inventory["gpus"], list)
+            else empty_inventory("the driver returned an invalid response")
+        )
     except (ValueError, KeyError, TypeError):
-        return nothing("the driver could not be queried")
+        return empty_inventory("the driver could not be queried")
 
 
-def nothing(problem: Optional[str]) -> Dict[str, Any]:
-    return {"driver": None, "cuda": None, "source": None, "problem": problem, "gpus": []}
+def empty_inventory(problem: Optional[str], code: Optional[str] = None) -> Dict[str, Any]:
+    """Return an inventory without GPUs. ``code`` is one of ``gpu_problems``."""
+    return {"driver": None, "cuda": None, "source": None, "problem": problem, "problem_code": code, "gpus": []}
 
 
-def _tell(write: int) -> None:
-    from .inventory import look as look_here  # noqa: PLC0415 - only here, where it goes with the process
+def _send_inventory(write: int) -> None:
+    from .gpu_inventory import query_gpus as query_directly  # noqa: PLC0415 - child process only
 
-    data = json.dumps(look_here()).encode("ascii")
+    data = json.dumps(query_directly()).encode("ascii")
     while data:
         data = data[os.write(write, data) :]
 
 
-def _read(read: int, deadline: float) -> Optional[bytes]:
+def _read_until(read: int, deadline: float) -> Optional[bytes]:
     data = b""
     while True:
         ready, _, _ = select.select([read], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             return None
-        part = os.read(read, 65536)
-        if not part:
+        chunk = os.read(read, 65536)
+        if not chunk:
             return data
-        data += part
+        data += chunk

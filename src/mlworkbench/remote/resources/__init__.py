@@ -1,1 +1,1 @@
-"""What a run must hold before it starts, such as GPUs; ``resource.py`` says what all resources have in common."""
+"""Resources that a run must hold before it starts, such as GPUs; ``resource.py`` defines their interface."""

@@ -1,6 +1,7 @@
-"""The GPUs that a run holds: wait for them before the start, pass them to the script, give them back at the end.
+"""The GPU lease of a run: wait for GPUs, pass them to the script, and release them at the end.
 
-What loads much is loaded only for runs that ask for GPUs, or runs in other processes (``gpus/apart.py``).
+Expensive modules are imported only for runs that request GPUs, or in other processes
+(``gpus/nvml_process.py``).
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import sys
 import time
 
 from ..journal import log
-from ..shared.files import read_json
+from ..shared.atomic_files import read_json
 from ..shared.gpu_request import NONE, parse
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Callable, List, Optional
 
-    from ..gpus.lease import Granted, Leases
+    from ..gpus.gpu_allocation import Granted, Leases
     from ..journal import Journal
     from ..run_spec import Spec
     from ..shared.failure import Reason
@@ -25,146 +26,155 @@ if TYPE_CHECKING:
     from ..shared.layout import Root, RunFolder
 
 CANCELLED = "canceled before it started"
-# Seconds between two tries in the queue, for a run that has waited less than so many: who waits for days is cheap.
-_PACES = ((5.0, 0.1), (20.0, 0.4))
-_SLOWEST = 1.2
-_LOOK = 0.4  # how long a cancel may go unnoticed
-_AGAIN = 5.0  # seconds between attempts to hold what the launcher of a dead supervisor still holds
-_HIDES = ("", "-1")
+# (seconds waited so far, seconds between attempts to acquire GPUs); waiting for days must be cheap
+_PAUSES = ((5.0, 0.1), (20.0, 0.4))
+_MAX_PAUSE = 1.2
+_CANCEL_CHECK_INTERVAL = 0.4  # maximum seconds until a cancel is noticed
+_HOLD_INTERVAL = 5.0  # seconds between attempts to take over GPUs that the launcher of a dead supervisor still holds
+_HIDING_VALUES = ("", "-1")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def join(root: Root, spec: Spec) -> None:
-    """Take a place in the queue."""
-    from ..gpus.tickets import Tickets  # noqa: PLC0415 - as in GpuLease
+def join_gpu_queue(root: Root, spec: Spec) -> None:
+    """Add the run to the GPU queue."""
+    from ..gpus.queue_tickets import Tickets  # noqa: PLC0415 - as in GpuLease
 
     try:
         Tickets(root).join(spec["id"])
     except OSError as error:
-        log("cannot join the GPU queue: %s" % error)  # obtain tries again, and reports it
+        log("cannot join the GPU queue: %s" % error)  # ``obtain`` tries again and reports the error
 
 
 class GpuLease:
-    """The GPUs of one run that asks for some, or asks that none be visible: that needs little, and loads little."""
+    """The GPUs of a run that requests GPUs, or that requests to hide all GPUs.
+
+    For a run that hides all GPUs, no module of ``gpus`` is imported.
+    """
 
     def __init__(self, root: Root, run: RunFolder, spec: Spec, journal: Journal) -> None:
         self._root = root
         self._run = run
         self._spec = spec
         self._journal = journal
-        self._asked = str(spec["gpus"])
+        self._requested = str(spec["gpus"])
         self._leases: Optional[Leases] = None
-        self._recalled = False
+        self._restored = False
         self._next_hold = 0.0
 
     def obtain(self, beat: Callable[[], None]) -> Optional[Reason]:
-        """Wait for what was asked for. None: the run may start; else why it never will."""
+        """Wait for the requested GPUs. Return None if the run may start, or why it never will."""
         try:
-            request = parse(self._asked)
+            request = parse(self._requested)
             if request.kind == NONE:
-                self._hide()
+                self._hide_gpus()
                 return None
             if sys.platform != "linux":
                 return "GPU leases are supported on Linux only"
-            from ..gpus.lease import Granted  # noqa: PLC0415 - where GPUs are asked for
+            from ..gpus.gpu_allocation import Granted  # noqa: PLC0415 - only for GPU requests
 
-            granted = self._queue(request, beat)
+            granted = self._wait_in_queue(request, beat)
         except ValueError as error:
             return "invalid GPU request: %s" % error
         if not isinstance(granted, Granted):
             return granted
-        self._give(granted)
+        self._apply_grant(granted)
         return None
 
-    def _queue(self, request: Request, beat: Callable[[], None]) -> "Granted | Reason":
-        from ..gpus.lease import Granted, Impossible, Waiting  # noqa: PLC0415 - where GPUs are asked for
+    def _wait_in_queue(self, request: Request, beat: Callable[[], None]) -> "Granted | Reason":
+        from ..gpus.gpu_allocation import GpuUnavailable, Granted, Waiting  # noqa: PLC0415 - only for GPU requests
 
         self._leases = leases = self._make_leases()
-        leases.join()
-        told, begun, due = None, time.monotonic(), 0.0
-        while not (os.path.exists(self._run.cancel) or os.path.exists(self._run.gate)):
-            if time.monotonic() < due:
-                time.sleep(min(_LOOK, max(0.0, due - time.monotonic())))
+        leases.join_queue()
+        last_reason, started_at, next_try = None, time.monotonic(), 0.0
+        while not (os.path.exists(self._run.cancel) or os.path.exists(self._run.start_decision)):
+            if time.monotonic() < next_try:
+                time.sleep(min(_CANCEL_CHECK_INTERVAL, max(0.0, next_try - time.monotonic())))
                 continue
             try:
-                outcome = leases.take(request)
-            except Impossible as reason:
+                outcome = leases.try_acquire(request)
+            except GpuUnavailable as reason:
                 return reason.failure
-            except OSError as error:  # a home folder that is away for a moment must not cost a place in the queue
+            except OSError as error:  # do not leave the queue if the home folder is briefly unavailable
                 outcome = Waiting("the GPU queue cannot be read: %s" % error)
             if isinstance(outcome, Granted):
                 return outcome
-            if outcome.reason != told:
-                told = outcome.reason
-                self._journal.add("queued", {"reason": told})
+            if outcome.reason != last_reason:
+                last_reason = outcome.reason
+                self._journal.add("queued", {"reason": last_reason})
             beat()
-            waited = time.monotonic() - begun
-            due = time.monotonic() + next((pace for until, pace in _PACES if waited < until), _SLOWEST)
+            waited = time.monotonic() - started_at
+            next_try = time.monotonic() + next((pace for until, pace in _PAUSES if waited < until), _MAX_PAUSE)
         return CANCELLED
 
-    def _give(self, granted: Granted) -> None:
-        """What the launcher starts the script with. The spec on disk stays as it was decided."""
-        from ..gpus.observer import describe  # noqa: PLC0415 - as above
+    def _apply_grant(self, granted: Granted) -> None:
+        """Set the GPUs in the in-memory spec, which the launcher uses to start the script.
+
+        The spec on disk stays unchanged.
+        """
+        from ..gpus.gpu_observer import event_data  # noqa: PLC0415 - as above
 
         uuids = [gpu["uuid"] for gpu in granted.gpus]
         environment = self._spec["environment"]
         replaced = None
-        if environment.get(_VISIBLE) not in _HIDES:  # who hides them all means it
-            replaced = self._own_choice()
+        if environment.get(_VISIBLE) not in _HIDING_VALUES:  # a value that hides all GPUs is intentional
+            replaced = self._user_choice()
             environment[_VISIBLE] = ",".join(uuids)
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        self._show_container(uuids)
-        told = describe(granted.gpus, {"driver": granted.driver, "cuda": granted.cuda})
-        self._journal.add("gpus", dict(told, held=True, asked=self._asked, replaced=replaced))
+        self._set_container_gpus(uuids)
+        data = event_data(granted.gpus, {"driver": granted.driver, "cuda": granted.cuda})
+        self._journal.add("gpus", dict(data, held=True, asked=self._requested, replaced=replaced))
 
-    def _hide(self) -> None:
-        replaced = self._own_choice()
+    def _hide_gpus(self) -> None:
+        replaced = self._user_choice()
         self._spec["environment"][_VISIBLE] = ""
-        self._show_container(None)
-        if replaced not in (None, *_HIDES):
-            self._journal.add("gpus", {"gpus": [], "held": False, "asked": self._asked, "replaced": replaced})
+        self._set_container_gpus(None)
+        if replaced not in (None, *_HIDING_VALUES):
+            self._journal.add("gpus", {"gpus": [], "held": False, "asked": self._requested, "replaced": replaced})
 
-    def _show_container(self, uuids: Optional[List[str]]) -> None:
+    def _set_container_gpus(self, uuids: Optional[List[str]]) -> None:
         container = self._spec.get("container")
         if container:
             container["gpus"] = uuids
 
-    def _own_choice(self) -> Optional[str]:
-        """The GPUs that the user's own variable names."""
-        own: Optional[str] = self._spec["environment"].get(_VISIBLE)
-        if own is None and _VISIBLE in self._spec.get("inherit", ()):
-            own = os.environ.get(_VISIBLE)
-        return own
+    def _user_choice(self) -> Optional[str]:
+        """Return the GPUs that the user selected in the environment variable."""
+        value: Optional[str] = self._spec["environment"].get(_VISIBLE)
+        if value is None and _VISIBLE in self._spec.get("inherit", ()):
+            value = os.environ.get(_VISIBLE)
+        return value
 
     def descriptors(self) -> List[int]:
-        """For the launcher to keep open: should the supervisor be killed, the GPUs stay the run's."""
+        """Return descriptors for the launcher to keep open.
+
+        They keep the GPUs leased to the run if the supervisor is killed.
+        """
         return self._leases.held.descriptors() if self._leases else []
 
     def keep(self) -> None:
-        """Hold what another supervisor obtained, in its place."""
-        if not self._recalled:
-            self._recalled = True
-            self._recall()
+        """Take over the GPUs that a previous supervisor obtained."""
+        if not self._restored:
+            self._restored = True
+            self._restore()
         elif self._leases is not None and self._next_hold and time.monotonic() >= self._next_hold:
-            self._next_hold = time.monotonic() + _AGAIN if self._leases.again() else 0.0
+            self._next_hold = time.monotonic() + _HOLD_INTERVAL if self._leases.reacquire() else 0.0
 
-    def _recall(self) -> None:
+    def _restore(self) -> None:
         if self._leases is not None or not os.path.exists(self._run.lease):
             return
         self._leases = self._make_leases()
-        self._next_hold = time.monotonic() + _AGAIN if self._leases.again() else 0.0
+        self._next_hold = time.monotonic() + _HOLD_INTERVAL if self._leases.reacquire() else 0.0
         uuids = (read_json(self._run.lease) or {}).get("uuids")
         if uuids and isinstance(uuids, list):
-            self._show_container(uuids)
+            self._set_container_gpus(uuids)
 
     def release(self) -> None:
-        """Give the GPUs back, and the place in the queue."""
-        if self._leases is None and self._asked == NONE and not os.path.exists(self._run.lease):
+        """Release the GPUs and the place in the queue."""
+        if self._leases is None and self._requested == NONE and not os.path.exists(self._run.lease):
             return
         (self._leases or self._make_leases()).release()
         self._next_hold = 0.0
 
     def _make_leases(self) -> Leases:
-        from ..gpus.lease import Leases  # noqa: PLC0415 - as above
+        from ..gpus.gpu_allocation import Leases  # noqa: PLC0415 - as above
 
         return Leases(self._root, self._run, self._spec["id"])

@@ -1,10 +1,10 @@
-"""Resources that gate the start of a run. Obtaining them is a step of its own, after the environment."""
+"""Resources that a run needs before it starts, obtained in a separate step after the environment."""
 
 from __future__ import annotations
 
 from ..journal import log
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Protocol
 
@@ -14,29 +14,35 @@ if TYPE_CHECKING:
     from ..shared.layout import Root, RunFolder
 
     class Resource(Protocol):
-        """One resource of one run. What it is, is on disk: a new supervisor holds what its predecessor held."""
+        """One resource of one run. Its state is on disk, so that a new supervisor can take it over."""
 
         def obtain(self, beat: Callable[[], None]) -> Optional[Reason]:
-            """Wait for it. None: the run may start; else why it never will. ``beat`` is called while waiting."""
+            """Wait for the resource.
+
+            Return None if the run may start, or why it never will. ``beat`` is called while waiting.
+            """
 
         def descriptors(self) -> List[int]:
-            """File descriptors for the launcher to keep open: if the supervisor is killed, the run keeps its hold."""
+            """Return descriptors for the launcher to keep open.
+
+            They keep the resource reserved for the run if the supervisor is killed.
+            """
 
         def keep(self) -> None:
-            """Hold what a predecessor held. Called often while the run lasts."""
+            """Take over the resource from a previous supervisor. Called often during the run."""
 
         def release(self) -> None:
-            """Give it back."""
+            """Release the resource."""
 
 
-class Resources:
+class ResourceGroup:
     """All resources of one run."""
 
     def __init__(self, members: List[Resource]) -> None:
         self._members = members
 
     def obtain(self, beat: Callable[[], None]) -> Optional[Reason]:
-        """None: all are held, and the run may start; else why it never will."""
+        """Obtain all resources. Return None if the run may start, or why it never will."""
         for resource in self._members:
             problem = resource.obtain(beat)
             if problem is not None:
@@ -50,11 +56,11 @@ class Resources:
         for resource in self._members:
             try:
                 resource.keep()
-            except Exception as error:  # noqa: BLE001 - the run must be watched, whatever its folder contains
+            except Exception as error:  # noqa: BLE001 - the run must be watched in any case
                 log("cannot hold a resource of the run, retrying: %s: %s" % (type(error).__name__, error))
 
     def release(self) -> None:
-        """Nothing of it may cost the run its ending."""
+        """Release all resources. Errors must not prevent the ending from being recorded."""
         for resource in self._members:
             try:
                 resource.release()
@@ -63,18 +69,18 @@ class Resources:
 
 
 def join_queues(root: Root, spec: Spec) -> None:
-    """Take the run's places in queues, before whoever submits gets an answer: the next submission comes later."""
+    """Add a run to its queues before the submission is answered, so that later runs come after it."""
     if spec.get("gpus") in (None, "none"):
         return
-    from .gpu_lease import join  # noqa: PLC0415 - runs without a request need none of it
+    from .gpu_lease import join_gpu_queue  # noqa: PLC0415 - only for GPU requests
 
-    join(root, spec)
+    join_gpu_queue(root, spec)
 
 
-def resources_of(root: Root, run: RunFolder, spec: Spec, journal: Journal) -> Resources:
-    """What a run asks for."""
+def make_resources(root: Root, run: RunFolder, spec: Spec, journal: Journal) -> ResourceGroup:
+    """Create the resources that a run requests."""
     if spec.get("gpus") is None:
-        return Resources([])
-    from .gpu_lease import GpuLease  # noqa: PLC0415 - runs without a request need none of it
+        return ResourceGroup([])
+    from .gpu_lease import GpuLease  # noqa: PLC0415 - only for GPU requests
 
-    return Resources([GpuLease(root, run, spec, journal)])
+    return ResourceGroup([GpuLease(root, run, spec, journal)])

@@ -1,4 +1,5 @@
-"""What client and target both import: the layout of folders, encodings, identifiers, and safe access to files.
+"""Modules that both client and target import: folder layout, encodings, IDs, and safe file access.
 
-Everything else in ``remote`` runs on targets only, but for what ``tests/test_architecture.py`` lists.
+All other modules of ``remote`` run on targets only, except those listed in
+``tests/test_architecture.py``.
 """

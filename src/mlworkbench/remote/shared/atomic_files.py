@@ -1,4 +1,4 @@
-"""Small files that are written whole or not at all, and read whatever a script has put in their place."""
+"""Write small files atomically, and read them safely even if a script replaced them."""
 
 from __future__ import annotations
 
@@ -7,41 +7,44 @@ import os
 import stat
 
 from . import machine
-from .tree import CLOEXEC
-from .untrusted import parse_json
+from .folder_tree import CLOEXEC
+from .untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
-_LARGEST = 64 * 1024 * 1024  # bytes of a JSON file of ours; a script may have put another in its place
-# O_NONBLOCK: a script may also have put a FIFO there, and opening it must not block.
+_MAX_SIZE = 64 * 1024 * 1024  # bytes; a script may have replaced the file with a larger one
+# O_NONBLOCK: opening must not block if a script has created a FIFO there.
 NONBLOCK = getattr(os, "O_NONBLOCK", 0) | CLOEXEC | getattr(os, "O_BINARY", 0)
 
 
-def write_whole(path: str, data: Dict[str, Any]) -> None:
-    """The file is there whole or not at all, also after a power cut."""
+def write_atomic(path: str, data: Dict[str, Any]) -> None:
+    """Write a JSON file atomically and durably: a power failure leaves the previous state or the complete new file."""
     part = "%s.%s.part" % (path, os.urandom(8).hex())
     write_part(part, data)
     try:
-        put_in_place(part, path)
+        move_into_place(part, path)
     except OSError:
         os.unlink(part)
         raise
     machine.sync_folder(os.path.dirname(path))
 
 
-def put_in_place(part: str, path: str) -> None:
-    """Give a file its name. A folder that a script has put there is set aside; a rename would fail."""
+def move_into_place(part: str, path: str) -> None:
+    """Rename a file to its final name.
+
+    A folder that a script created under that name is moved aside, because the rename would fail.
+    """
     try:
         os.replace(part, path)
     except IsADirectoryError:
-        set_aside(path)
+        move_aside(path)
         os.replace(part, path)
 
 
-def write_note(path: str, data: Dict[str, Any]) -> None:
-    """Whole or not at all for those who look; of no use after a power cut, and therefore not waited for."""
+def write_unsynced(path: str, data: Dict[str, Any]) -> None:
+    """Write a JSON file atomically but without fsync, for data that is useless after a power failure anyway."""
     part = "%s.%s.part" % (path, os.urandom(8).hex())
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -51,42 +54,42 @@ def write_note(path: str, data: Dict[str, Any]) -> None:
     os.replace(part, path)
 
 
-def write_first(path: str, data: Dict[str, Any]) -> bool:
-    """Like write_whole, but only the first writer wins; tells whether this was it."""
+def write_once(path: str, data: Dict[str, Any]) -> bool:
+    """Write like ``write_atomic``, but only the first writer succeeds. Return whether this one was first."""
     part = "%s.%s.part" % (path, os.urandom(8).hex())
     write_part(part, data)
     try:
         os.link(part, path)
-        won = True
+        is_first = True
     except FileExistsError:
-        won = os.path.samefile(part, path)  # over NFS our own link may be answered so
+        is_first = os.path.samefile(part, path)  # NFS may report this error although the link was created
     except OSError:  # a file system without hard links
-        won = _create(path, data)
+        is_first = _create_file(path, data)
     os.unlink(part)
     machine.sync_folder(os.path.dirname(path))
-    return won
+    return is_first
 
 
-def _create(path: str, data: Dict[str, Any]) -> bool:
+def _create_file(path: str, data: Dict[str, Any]) -> bool:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return False
-    _fill(descriptor, data)
+    _write_synced(descriptor, data)
     return True
 
 
 def write_part(part: str, data: Dict[str, Any]) -> None:
-    """The content on disk, under a name that does not count yet."""
+    """Write the content to disk under a temporary name."""
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        _fill(descriptor, data)
+        _write_synced(descriptor, data)
     except OSError:
-        os.unlink(part)  # whoever tries again and again on a full disk must not leave one each time
+        os.unlink(part)  # repeated attempts on a full disk must not accumulate files
         raise
 
 
-def _fill(descriptor: int, data: Dict[str, Any]) -> None:
+def _write_synced(descriptor: int, data: Dict[str, Any]) -> None:
     try:
         write_all(descriptor, json.dumps(data).encode("ascii"))
         os.fsync(descriptor)
@@ -95,13 +98,13 @@ def _fill(descriptor: int, data: Dict[str, Any]) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """A nearly full disk takes a part and says nothing; the rest then gives the error."""
+    """Write all bytes. A nearly full disk accepts only some of them; the next write raises the error."""
     while data:
         data = data[os.write(descriptor, data) :]
 
 
 def read_json(path: str, *keys: str) -> Optional[Dict[str, Any]]:
-    """The file's content; None if it is not there, not whole, or lacks one of the keys."""
+    """Return the file's content, or None if it is missing, incomplete, or lacks one of the keys."""
     try:
         data = parse_json(_read_small(path))
     except (OSError, ValueError):
@@ -110,20 +113,20 @@ def read_json(path: str, *keys: str) -> Optional[Dict[str, Any]]:
 
 
 def _read_small(path: str) -> bytes:
-    """The content of a plain file; of what is too large only a part, which is no JSON."""
+    """Return the content of a regular file up to a maximum size, so the JSON of larger files is invalid."""
     with open(os.open(path, os.O_RDONLY | NONBLOCK), "rb") as file:
-        return file.read(_LARGEST) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+        return file.read(_MAX_SIZE) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
 
 
 def touch(path: str) -> None:
-    """Give a file the present time, whatever a script has made of it."""
+    """Set a file's modification time to now. Create the file if it is missing."""
     try:
         os.utime(path)
     except FileNotFoundError:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | NONBLOCK, 0o600))
 
 
-def set_aside(path: str) -> None:
+def move_aside(path: str) -> None:
     try:
         os.rename(path, "%s.%s.aside" % (path, os.urandom(8).hex()))
     except FileNotFoundError:

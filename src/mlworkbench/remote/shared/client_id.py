@@ -1,4 +1,4 @@
-"""The ID of a client: the folder of one user on one computer."""
+"""The format of client IDs. A client is one user's data folder on one computer."""
 
 from __future__ import annotations
 

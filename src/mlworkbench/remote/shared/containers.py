@@ -1,11 +1,11 @@
-"""Names around containers that both sides use."""
+"""Container constants that client and target share."""
 
 from __future__ import annotations
 
 SUGGESTED_IMAGE = "python:3.12-slim-bookworm"
-# Among the run's secrets: the password for container["registry"]. No name of a variable, so it is never the user's.
+# Key in the run's secrets: the password for container["registry"]. Not a valid name for a user's variable.
 REGISTRY_PASSWORD = "mlw.registry"
-SHARE = "/azureml-share/"  # the original's place for the shared folder inside a container
+SHARE = "/azureml-share/"  # path of the shared folder inside a container, as in Azure ML Workbench
 
-# Codes of what mlw itself finds out; everything else is in an engine's own words.
+# Codes of problems that mlw detects itself. For other problems, the engine's own message is reported.
 NO_RESPONSE, NO_NAMESPACES, NO_UIDMAP, NO_IDS = "no-response", "no-user-namespaces", "no-uidmap", "no-subordinate-ids"

@@ -1,16 +1,16 @@
-"""Which CUDA a driver of NVIDIA runs: the one table of it, as the release notes of CUDA have it; checked in 2026."""
+"""CUDA versions that an NVIDIA driver supports, from the CUDA release notes as of 2026."""
 
 from __future__ import annotations
 
 import re
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Optional, Tuple
 
     Version = Tuple[int, ...]
 
-# The oldest Linux driver of each CUDA, newest first. 12.7 was never a CUDA of its own, only what its drivers say.
+# Oldest Linux driver for each CUDA version, newest first. CUDA 12.7 was never released, but drivers report it.
 RELEASES: Tuple[Tuple[Version, str], ...] = (
     ((13, 4), "616.00"),
     ((13, 3), "610.43.02"),
@@ -44,31 +44,31 @@ RELEASES: Tuple[Tuple[Version, str], ...] = (
     ((9, 0), "384.81"),
     ((8, 0), "375.26"),
 )
-# From 11 on a driver runs every minor version of its CUDA, so that of the first one counts; for 11 that came later.
-_WHOLE_FROM, _FIRST = 11, {11: "450.80.02"}
+# Since CUDA 11, the driver for x.0 runs all minor versions x.y. CUDA 11 needs a later driver than 11.0 required.
+_MINOR_COMPATIBLE_FROM, _FIRST_DRIVERS = 11, {11: "450.80.02"}
 
 
-def cuda_of(driver: Optional[str]) -> Optional[str]:
-    """The newest CUDA that came with a driver or before it ("550.54.14" → "12.4")."""
+def newest_cuda(driver: Optional[str]) -> Optional[str]:
+    """Return the newest CUDA version that a driver supports ("550.54.14" → "12.4")."""
     if not driver or not re.match(r"\d+\.\d+", driver):
         return None
-    # The first two numbers: packages of some systems leave the third one out.
-    version = _numbers(driver)[:2]
-    return next((".".join(map(str, cuda)) for cuda, oldest in RELEASES if version >= _numbers(oldest)[:2]), None)
+    # Only the first two numbers: some Linux distributions omit the third one.
+    version = _parse_version(driver)[:2]
+    return next((".".join(map(str, cuda)) for cuda, oldest in RELEASES if version >= _parse_version(oldest)[:2]), None)
 
 
 def oldest_driver(cuda: Version) -> Optional[str]:
-    """The oldest driver that runs programs built with a CUDA; None for one that nobody knows yet."""
-    whole = cuda[0] >= _WHOLE_FROM
-    wanted = (cuda[0], 0) if whole or len(cuda) == 1 else cuda[:2]
-    return (_FIRST.get(cuda[0]) if whole else None) or dict(RELEASES).get(wanted)
+    """Return the oldest driver for programs built with a CUDA version, or None if it is not listed."""
+    minor_compatible = cuda[0] >= _MINOR_COMPATIBLE_FROM
+    release = (cuda[0], 0) if minor_compatible or len(cuda) == 1 else cuda[:2]
+    return (_FIRST_DRIVERS.get(cuda[0]) if minor_compatible else None) or dict(RELEASES).get(release)
 
 
-def runs(driver: str, cuda: Version) -> bool:
-    """Whether a driver runs what was built with a CUDA. Unknown ones are not judged."""
+def driver_supports(driver: str, cuda: Version) -> bool:
+    """Return whether a driver runs programs built with a CUDA version; True for unlisted versions."""
     oldest = oldest_driver(cuda)
-    return oldest is None or _numbers(driver) >= _numbers(oldest)
+    return oldest is None or _parse_version(driver) >= _parse_version(oldest)
 
 
-def _numbers(driver: str) -> Version:
+def _parse_version(driver: str) -> Version:
     return tuple(int(part) for part in re.findall(r"\d+", driver))

@@ -1,59 +1,60 @@
-"""How much folders take on the disk, and how much their end would free."""
+"""Disk usage of folders, and how much removing them would free."""
 
 from __future__ import annotations
 
 import os
 import stat
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Dict, Iterator, Tuple
 
 
-class Tally:
-    """Bytes on the disk, files with several names (hard links) counted once: those of caches and of other environments.
+class DiskUsage:
+    """Disk usage in bytes. Files with several hard links are counted once.
 
-    ``own`` is what would be freed if all went that was added: files that have no name elsewhere.
+    Caches and other environments contain such links. ``exclusive`` is the space that removing
+    everything added would free: files without links elsewhere.
     """
 
     def __init__(self) -> None:
         self.size = 0
-        self.own = 0
-        self._seen: Dict[Tuple[int, int], int] = {}
+        self.exclusive = 0
+        self._links_seen: Dict[Tuple[int, int], int] = {}
 
     def add(self, *paths: str) -> Tuple[int, int]:
-        """By how much size and own grew."""
-        before = self.size, self.own
+        """Add folders or files. Return the increases of ``size`` and ``exclusive``."""
+        before = self.size, self.exclusive
         for path in paths:
-            for facts in _facts(path):
-                self._count(facts)
-        return self.size - before[0], self.own - before[1]
+            for status in _walk_stats(path):
+                self._count(status)
+        return self.size - before[0], self.exclusive - before[1]
 
-    def _count(self, facts: os.stat_result) -> None:
-        taken = getattr(facts, "st_blocks", facts.st_size // 512 + 1) * 512
-        if facts.st_nlink < 2 or stat.S_ISDIR(facts.st_mode):
-            self.size += taken
-            self.own += taken
+    def _count(self, status: os.stat_result) -> None:
+        used = getattr(status, "st_blocks", status.st_size // 512 + 1) * 512
+        if status.st_nlink < 2 or stat.S_ISDIR(status.st_mode):
+            self.size += used
+            self.exclusive += used
             return
-        key = facts.st_dev, facts.st_ino
-        seen = self._seen[key] = self._seen.get(key, 0) + 1
-        if seen == 1:
-            self.size += taken
-        if seen == facts.st_nlink:
-            self.own += taken
+        key = status.st_dev, status.st_ino
+        links = self._links_seen[key] = self._links_seen.get(key, 0) + 1
+        if links == 1:
+            self.size += used
+        if links == status.st_nlink:
+            self.exclusive += used
 
 
-def _facts(path: str) -> Iterator[os.stat_result]:
-    """Of all that is there, links not followed; what vanishes meanwhile is not there."""
+def _walk_stats(path: str) -> Iterator[os.stat_result]:
+    """Yield the status of everything below a path. Skip vanished files, and do not follow links."""
     pending = [path]
     while pending:
-        place = pending.pop()
+        current = pending.pop()
         try:
-            facts = os.lstat(place)
-            yield facts
-            if not stat.S_ISDIR(facts.st_mode):
+            status = os.lstat(current)
+            yield status
+            if not stat.S_ISDIR(status.st_mode):
                 continue
-            with os.scandir(place) as listing:
+            with os.scandir(current) as listing:
                 for entry in listing:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)

@@ -1,10 +1,10 @@
-"""How a run may end, and the one place where the ending is decided from the evidence."""
+"""The ways in which a run can end, and how an ending is derived from the evidence."""
 
 from __future__ import annotations
 
-from .failure import checked, failure, text_of
+from .failure import failure, parse_failure, text_of
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
@@ -41,7 +41,7 @@ ALL = (
     EXIT_UNKNOWN,
 )
 
-# Code of the failure, and its page of ``mlw explain``, where the reason is only a text.
+# Failure code and ``mlw explain`` page for reasons that are plain text.
 _FAILURES = {
     FAILED: ("script-failed", None),
     OUT_OF_MEMORY: ("out-of-memory", "out-of-memory"),
@@ -58,48 +58,53 @@ _FAILURES = {
 }
 
 _SIGKILL = 9
-_LARGEST_CODE, _LARGEST_SIGNAL = 255, 127
+_MAX_CODE, _MAX_SIGNAL = 255, 127
 
 
-def told(data: Dict[str, Any]) -> Tuple[str, Optional[int], Optional[int]]:
-    """Ending, exit code, and signal of a ``finished`` event. What no process can have makes the ending unknown."""
+def parse_ending(data: Dict[str, Any]) -> Tuple[str, Optional[int], Optional[int]]:
+    """Return the ending, exit code, and signal of a ``finished`` event.
+
+    Impossible values make the ending unknown.
+    """
     ending = data["ending"] if data.get("ending") in ALL else EXIT_UNKNOWN
     code, signal = data.get("exit"), data.get("signal")
-    if not _is_within(code, 0, _LARGEST_CODE) or not _is_within(signal, 1, _LARGEST_SIGNAL):
+    if not _is_within(code, 0, _MAX_CODE) or not _is_within(signal, 1, _MAX_SIGNAL):
         return (EXIT_UNKNOWN if ending in (SUCCEEDED, FAILED) else ending), None, None
     return ending, code, signal
 
 
 def failure_of(ending: str, reason: Optional[Reason]) -> Optional[Failure]:
-    """The failure that an ending is; None for a run that succeeded."""
-    known = checked(reason)
-    if known or ending not in _FAILURES:
-        return known
-    code, page = _FAILURES[ending]
-    return failure(code, str(reason or ending), None, page)
+    """Return the failure for an ending, or None for a run that succeeded."""
+    failure_data = parse_failure(reason)
+    if failure_data or ending not in _FAILURES:
+        return failure_data
+    code, explain = _FAILURES[ending]
+    return failure(code, str(reason or ending), None, explain)
 
 
 def outcome(ending: str, reason: Optional[Reason]) -> Dict[str, Any]:
-    """The keys of an event that say how a run ended, and why."""
+    """Return the event keys that describe how and why a run ended."""
     cause = None if reason is None else text_of(reason)
     return {"ending": ending, "cause": cause, "failure": failure_of(ending, reason)}
 
 
-def _is_within(value: Any, least: int, most: int) -> bool:
-    return value is None or (type(value) is int and least <= value <= most)
+def _is_within(value: Any, minimum: int, maximum: int) -> bool:
+    return value is None or (type(value) is int and minimum <= value <= maximum)
 
 
 def decide(
     exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oom: bool
 ) -> Tuple[str, Optional[Reason]]:
-    """The ending and its reason.
+    """Return the ending and its reason.
 
-    ``exit`` is what the launcher wrote, ``stop`` is "cancel" or "timeout" if a signal of ours reached the run
-    before it ended by itself, ``oom`` whether the kernel killed for want of memory meanwhile.
+    ``exit`` is the status that the launcher wrote. ``stop`` is "cancel" or "timeout" if mlw signaled the run
+    before it ended by itself. ``oom`` is whether the kernel killed a process for lack of memory during
+    the run.
 
-    For a container ``exit`` also says: ``oom``, its own limit did; ``limited``, it has one, and so what the kernel
-    killed elsewhere is no evidence; ``stopped``, who ended it if not the script; ``unstarted``, a cancel came before
-    the script had its word. ``unknown`` is why there is neither code nor signal.
+    For a container, ``exit`` has more keys. ``oom``: the container reached its own memory limit.
+    ``limited``: the container has a memory limit, so OOM kills elsewhere are not evidence. ``stopped``:
+    what ended the container, if not the script. ``unstarted``: the container was canceled before the
+    script started. ``unknown``: why there is neither a code nor a signal.
     """
     oom = oom and not (exit and exit.get("limited"))
     if exit and exit.get("unstarted"):
@@ -109,13 +114,13 @@ def decide(
     if stop == "cancel":
         return (CANCELLED_FORCED if forced else CANCELLED), None
     if exit and exit.get("oom"):
-        return OUT_OF_MEMORY, _beyond_limit(exit)
+        return OUT_OF_MEMORY, _memory_limit_reason(exit)
     if exit and exit.get("stopped") and not (exit["signal"] == _SIGKILL and oom):
         return ENGINE_STOPPED, exit["stopped"]
     if exit is None or (exit["code"] is None and exit["signal"] is None and not exit.get("problem")):
         return EXIT_UNKNOWN, (exit or {}).get("unknown") or "no exit status was recorded"
     if exit.get("problem"):
-        return COULD_NOT_START, checked(exit.get("failure")) or exit["problem"]
+        return COULD_NOT_START, parse_failure(exit.get("failure")) or exit["problem"]
     if exit["signal"] == _SIGKILL and oom:
         return OUT_OF_MEMORY, "the kernel killed the process because memory ran out"
     if exit["signal"] is not None or exit["code"] != 0:
@@ -123,9 +128,9 @@ def decide(
     return SUCCEEDED, None
 
 
-def _beyond_limit(exit: Dict[str, Any]) -> str:
-    """The main process may have lived on when the kernel took one of its children."""
+def _memory_limit_reason(exit: Dict[str, Any]) -> str:
+    """Explain that the memory limit was reached. The main process may survive when a child is killed."""
     if exit["code"] is not None:
-        words = "the kernel killed a process at the container's memory limit; the script then ended with exit"
-        return words + " code %d, so its results may be incomplete" % exit["code"]
+        text = "the kernel killed a process at the container's memory limit; the script then ended with exit"
+        return text + " code %d, so its results may be incomplete" % exit["code"]
     return "the container reached its memory limit, and the kernel killed the script"

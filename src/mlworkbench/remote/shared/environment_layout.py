@@ -1,4 +1,4 @@
-"""Which environment a lock file means, and where its files are on a target."""
+"""The environment that a lock file describes, and the paths of its files on a target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 
 from .layout import Root
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
@@ -19,28 +19,34 @@ MANAGED = "managed"
 
 
 def digest_of(lock: Lock) -> str:
-    """What makes two environments the same: platform, interpreter, and the content of every package.
+    """Return the digest that identifies an environment: platform, interpreter, and package contents.
 
-    Where a package is fetched from is not a part of it, nor the machine that it was solved for. The image that source
-    packages are built in is, and the one in which a conda Python compiles: the image affects the result. A conda
-    package's ``noarch`` is not: py-rattler installs by what the package itself contains.
+    The sources of packages and the machine for which they were resolved are not included. The image in
+    which source packages are built or a conda Python compiles bytecode is included, because it affects
+    the result. A conda package's ``noarch`` is not included, because py-rattler reads it from the package.
     """
     python = lock["python"]
     identity = {
         "format": lock["format"],
         "platform": lock["platform"],
         "python": [python["source"], python["version"], python.get("path")],
-        "conda": [[one["name"], one["version"], one["build"], one["sha256"] or one["md5"]] for one in lock["conda"]],
-        "pip": [[one["name"], one["version"], one.get("sha256") or one.get("commit")] for one in lock["pip"]],
+        "conda": [
+            [package["name"], package["version"], package["build"], package["sha256"] or package["md5"]]
+            for package in lock["conda"]
+        ],
+        "pip": [
+            [package["name"], package["version"], package.get("sha256") or package.get("commit")]
+            for package in lock["pip"]
+        ],
     }
     if lock.get("built_in"):
         identity["built_in"] = lock["built_in"]
-    folders = [["pip", one["name"], one["folder"]] for one in lock["pip"] if one.get("folder")]
-    for one in lock["conda"]:
-        site = one.get("python_site_packages_path")
-        if site and site != "lib/python%s/site-packages" % ".".join(one["version"].split(".")[:2]):
-            folders.append(["conda", one["name"], site])
-    if folders:  # else the digest is that of earlier versions
+    folders = [["pip", package["name"], package["folder"]] for package in lock["pip"] if package.get("folder")]
+    for package in lock["conda"]:
+        site = package.get("python_site_packages_path")
+        if site and site != "lib/python%s/site-packages" % ".".join(package["version"].split(".")[:2]):
+            folders.append(["conda", package["name"], site])
+    if folders:  # omitted if empty, to keep the digest of earlier versions
         identity["folders"] = folders
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
@@ -54,26 +60,26 @@ def prefix_of(root: Root, lock: Lock) -> str:
 
 
 def python_of(prefix: str) -> str:
-    """Its interpreter."""
+    """Return the path of the environment's interpreter."""
     return prefix + "/bin/python"
 
 
 def pack_of(root: Root, lock: Lock) -> str:
-    """The same in one file, for machines that have none of it: the executors of a cluster."""
-    return packed(prefix_of(root, lock))
+    """Return the path of the environment's archive, for cluster executors without the environment."""
+    return pack_path(prefix_of(root, lock))
 
 
-def packed(prefix: str) -> str:
+def pack_path(prefix: str) -> str:
     return prefix + ".tar.gz"
 
 
 def python_home(root: Root, lock: Lock) -> Optional[str]:
-    """Folder of the interpreter where it is not in the environment itself but shared by several."""
+    """Return the folder of an interpreter from uv, which environments share; None for other interpreters."""
     if lock["python"]["source"] != "uv":
         return None
     return os.path.join(root.tools, "python", str(lock["python"]["key"]))
 
 
 def mounts(root: Root, lock: Lock) -> List[str]:
-    """The folders that a container needs, each at its own path and read-only."""
-    return [one for one in (prefix_of(root, lock), python_home(root, lock)) if one]
+    """Return the folders that a container mounts read-only, each at its path on the host."""
+    return [path for path in (prefix_of(root, lock), python_home(root, lock)) if path]

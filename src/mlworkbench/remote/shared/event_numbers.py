@@ -1,17 +1,17 @@
-"""Numbers and writers of events, as both sides check them."""
+"""Event numbers and the name of their writer, used by both client and target."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any
 
-WRITER = "sup"  # of the events of every supervisor
-_MOST_EVENTS = 2**52
+WRITER = "sup"  # writer of all supervisor events
+_MAX_EVENTS = 2**52
 
 
 def check_seq(seq: Any) -> int:
-    """The number of an event. Raises ValueError for what no journal counts up to: the next number must be writable."""
-    if type(seq) is not int or not 0 <= seq < _MOST_EVENTS:
+    """Return the event number if it is valid and leaves room for the next one. Raise ValueError otherwise."""
+    if type(seq) is not int or not 0 <= seq < _MAX_EVENTS:
         raise ValueError("invalid event number")
     return seq

@@ -1,6 +1,7 @@
-"""A named place where a test may kill, stop or delay the program: ``MLW_FAILPOINT=<stage>:<kill|exc|sleep=n>[:nth]``.
+"""Named points where tests kill or delay the program, or raise an exception.
 
-Inert unless the variable is set. One place in the environment serves client and supervisor alike.
+The format is ``MLW_FAILPOINT=<stage>:<kill|exc|sleep=n>[:nth]``. Without this variable, the points
+are inactive. The variable applies to both client and supervisor.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 import signal
 import time
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Dict
 
@@ -17,19 +18,19 @@ _passed: Dict[str, int] = {}
 
 
 class FailPoint(RuntimeError):
-    """The fault that a test asked for."""
+    """The fault that a test requested."""
 
 
 def failpoint(stage: str) -> None:
     setting = os.environ.get("MLW_FAILPOINT")
     if not setting:
         return
-    for one in setting.split(","):
-        words = one.split(":")
-        if words[0] == stage:
+    for entry in setting.split(","):
+        fields = entry.split(":")
+        if fields[0] == stage:
             _passed[stage] = _passed.get(stage, 0) + 1
-            if len(words) < 3 or int(words[2]) == _passed[stage]:
-                _fail(stage, words[1])
+            if len(fields) < 3 or int(fields[2]) == _passed[stage]:
+                _fail(stage, fields[1])
 
 
 def _fail(stage: str, action: str) -> None:

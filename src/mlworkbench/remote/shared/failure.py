@@ -1,16 +1,16 @@
-"""Why something failed, as data. Text is made from it for people, and for clients of earlier versions."""
+"""Failures as data, and their text for users and for clients of earlier versions."""
 
 from __future__ import annotations
 
 import errno
 import os
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, TypedDict, Union
 
     class Failure(TypedDict):
-        """``code``: a stable identifier for programs; ``explain``: a page of ``mlw explain``."""
+        """A failure: ``code`` is a stable identifier, and ``explain`` is an ``mlw explain`` page."""
 
         code: str
         message: str
@@ -19,58 +19,58 @@ if TYPE_CHECKING:
 
     Reason = Union[str, Failure]
 
-# Codes of a script that failed: with an exception, by a signal, by an exit code with output and without.
+# Codes of a failed script: exception, signal, exit code with output, exit code without output.
 RAISED, KILLED, EXITED, SILENT = "script-failed", "script-killed", "script-exited", "script-silent"
-_LONGEST = 20_000  # characters of a text in a file that a script may have changed
-AGENT_ERROR = "agent-error"  # code of an answer that no client treats in a way of its own
-DISK_FULL = "disk-full"  # code and page
-HINT = "; hint: "  # between a message and its hint, where both are one text
+_MAX_TEXT = 20_000  # maximum characters: a script may have changed the file
+AGENT_ERROR = "agent-error"  # code of answers that clients do not handle specially
+DISK_FULL = "disk-full"  # failure code and explain page
+HINT = "; hint: "  # separator between a message and its hint
 
 
 def failure(code: str, message: str, hint: Optional[str] = None, explain: Optional[str] = None) -> Failure:
-    """A failure as events, answers, and files have it."""
+    """Return a failure in the format of events, answers, and files."""
     return {"code": code, "message": message, "hint": hint, "explain": explain}
 
 
-def checked(value: Any) -> Optional[Failure]:
-    """A failure out of a file that a script may have changed; None if it is none."""
+def parse_failure(value: Any) -> Optional[Failure]:
+    """Return a failure from untrusted data, or None if it is not a failure."""
     if not isinstance(value, dict):
         return None
     names = [name for name in ("code", "message", "hint", "explain") if isinstance(value.get(name), str)]
-    texts = {name: value[name][:_LONGEST] for name in names}
+    texts = {name: value[name][:_MAX_TEXT] for name in names}
     return failure(**texts) if "code" in texts and "message" in texts else None
 
 
 def text_of(reason: Reason) -> str:
-    """The message with its hint."""
-    known = checked(reason)
-    if known is None:
+    """Return the message with its hint."""
+    parsed = parse_failure(reason)
+    if parsed is None:
         return str(reason)
-    return "%s%s%s" % (known["message"], HINT, known["hint"]) if known["hint"] else known["message"]
+    return "%s%s%s" % (parsed["message"], HINT, parsed["hint"]) if parsed["hint"] else parsed["message"]
 
 
-def extended(reason: Reason, text: str) -> Reason:
-    """The reason with more at the end of its message."""
+def extend_message(reason: Reason, text: str) -> Reason:
+    """Return the reason with ``text`` appended to its message."""
     if isinstance(reason, str):
         return reason + text
-    code = EXITED if reason["code"] == SILENT else reason["code"]  # more is known than the exit code
+    code = EXITED if reason["code"] == SILENT else reason["code"]  # more than the exit code is known now
     return failure(code, reason["message"] + text, reason["hint"], reason["explain"])
 
 
-def refusal(reason: Failure) -> Dict[str, Any]:
-    """The answer of an agent that could not do what was asked."""
+def failure_answer(reason: Failure) -> Dict[str, Any]:
+    """Return the agent's answer to a request that failed."""
     return {"ok": False, "problem": text_of(reason), "failure": reason}
 
 
-def completed(reply: Dict[str, Any]) -> Dict[str, Any]:
-    """The answer of a handler; one that only says what went wrong gets the other keys of a failure, too."""
+def complete_answer(reply: Dict[str, Any]) -> Dict[str, Any]:
+    """Return a handler's answer, and add a failure if it contains only a problem."""
     if reply.get("ok") is False and reply.get("problem") and "failure" not in reply:
         return dict(reply, failure=failure(AGENT_ERROR, str(reply["problem"])))
     return reply
 
 
-def of_os_error(error: OSError, root: str) -> Failure:
-    """Why the system refused something below ``root``; a full disk is named also where it is only the likely reason."""
+def failure_from_os_error(error: OSError, root: str) -> Failure:
+    """Return the failure for an OSError below ``root``. Mention a full disk even if it is only likely."""
     text = error.strerror or str(error)
     if error.filename:
         text += ": %s" % os.fsdecode(error.filename)
@@ -88,7 +88,7 @@ def of_os_error(error: OSError, root: str) -> Failure:
 
 
 class Failed(Exception):
-    """Something failed, and ``failure`` says why. Subclasses set the usual code and page."""
+    """An error with details in ``failure``. Subclasses set the default code and explain page."""
 
     code = "failed"
     explain: Optional[str] = None

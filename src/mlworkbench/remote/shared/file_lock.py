@@ -1,4 +1,7 @@
-"""Locks on open files. The kernel releases a lock when the file is closed or its process ends, however it ends."""
+"""Locks on open files.
+
+The kernel releases a lock when the file is closed or its process ends for any reason.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 
 try:
     import fcntl
-except ImportError:  # Windows: these locks keep no process out
+except ImportError:  # Windows: these locks have no effect
     fcntl = None  # type: ignore[assignment]
 
 AVAILABLE = fcntl is not None
@@ -19,7 +22,7 @@ def wait_for_lock(descriptor: int, shared: bool = False) -> None:
 
 
 def try_lock(descriptor: int, shared: bool = False) -> bool:
-    """Lock a file, unless another process holds the lock."""
+    """Lock a file and return True, or return False if another process holds the lock."""
     if fcntl is None:
         return True
     try:
@@ -30,7 +33,7 @@ def try_lock(descriptor: int, shared: bool = False) -> bool:
 
 
 def is_current(descriptor: int, path: str) -> bool:
-    """Whether a locked file still has its name, so that other processes lock the same file."""
+    """Return whether ``path`` still refers to the locked file. If not, other processes lock another file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError:

@@ -1,4 +1,4 @@
-"""Folder trees without following a link: handles of folders, copies of files, removal."""
+"""Folder trees without following links: folder handles, file copies, and removal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Iterable, List, Optional, Set
 
@@ -24,46 +24,47 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
 
 UTF8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
 WINDOWS = os.name == "nt"
-_LONGEST_LINK = 4096  # bytes of what a link says, on every file system in use
+_MAX_LINK = 4096  # maximum bytes of a link target on all common file systems
 _FICLONE = 0x40049409
 _CHUNK = 1 << 20
-# What another way of copying would not cure.
+# Errors that another copy method would not avoid.
 _FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
-class Folders:
-    """Handles of the folders below one root, opened name by name, so that no link is ever followed.
+class FolderHandles:
+    """Handles for the folders below a root, opened one name at a time so that no link is followed.
 
-    Asked in depth-first order it opens every folder once. Few handles are kept, so depth has no limit.
+    In depth-first order, every folder is opened once. Few handles are kept open, so the depth is not
+    limited.
     """
 
-    KEPT = 64
+    MAX_OPEN = 64
 
     def __init__(self, path: str) -> None:
-        self._open = [("", os.open(path, FOLDER | NOFOLLOW))]
+        self._handles = [("", os.open(path, FOLDER | NOFOLLOW))]
 
     def open(self, folder: str) -> int:
-        """The handle of ``folder`` ("" is the root), valid until the next call."""
-        kept = self._open
-        while kept[-1][0] and kept[-1][0] != folder and not folder.startswith(kept[-1][0] + "/"):
-            os.close(kept.pop()[1])
-        path, handle = kept[-1]
-        rest = folder[len(path) + 1 :] if path else folder
-        for name in rest.split("/") if rest else ():
+        """Return a handle for ``folder`` ("" for the root) that is valid until the next call."""
+        handles = self._handles
+        while handles[-1][0] and handles[-1][0] != folder and not folder.startswith(handles[-1][0] + "/"):
+            os.close(handles.pop()[1])
+        path, handle = handles[-1]
+        remaining = folder[len(path) + 1 :] if path else folder
+        for name in remaining.split("/") if remaining else ():
             handle = os.open(name, FOLDER | NOFOLLOW, dir_fd=handle)
             path = join(path, name)
-            kept.append((path, handle))
-            if len(kept) > self.KEPT:  # every second one goes, so that the way back up stays short
-                for _, spare in kept[1:-1:2]:
-                    os.close(spare)
-                kept[1:-1] = kept[2:-1:2]
+            handles.append((path, handle))
+            if len(handles) > self.MAX_OPEN:  # close every other handle, so that a nearby ancestor stays open
+                for _, unused in handles[1:-1:2]:
+                    os.close(unused)
+                handles[1:-1] = handles[2:-1:2]
         return handle
 
     def close(self) -> None:
-        while self._open:
-            os.close(self._open.pop()[1])
+        while self._handles:
+            os.close(self._handles.pop()[1])
 
-    def __enter__(self) -> "Folders":
+    def __enter__(self) -> "FolderHandles":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,12 +72,12 @@ class Folders:
 
 
 def native(path: str) -> str:
-    """A name as this process spells it. Our files hold names as UTF-8 whatever the locale is."""
+    """Return a file name in the encoding of this process. mlw stores names as UTF-8 in every locale."""
     return path if UTF8 else os.fsdecode(path.encode("utf-8", "surrogateescape"))
 
 
 def portable(path: str) -> str:
-    """The opposite of ``native``."""
+    """Return the UTF-8 form of a file name: the inverse of ``native``."""
     return path if UTF8 else os.fsencode(path).decode("utf-8", "surrogateescape")
 
 
@@ -85,29 +86,34 @@ def join(folder: str, name: str) -> str:
 
 
 def parents(paths: Iterable[str]) -> Set[str]:
-    """All folders above these paths."""
-    found: Set[str] = set()
+    """Return all parent folders of these paths."""
+    folders: Set[str] = set()
     for path in paths:
         end = path.rfind("/")
-        while end > 0 and path[:end] not in found:
-            found.add(path[:end])
+        while end > 0 and path[:end] not in folders:
+            folders.add(path[:end])
             end = path.rfind("/", 0, end)
-    return found
+    return folders
 
 
-def points_inside(path: str, to: str) -> bool:
-    """Whether a link at ``path`` stays below the folder, whatever other links of this kind there are.
+def points_inside(path: str, target: str) -> bool:
+    """Return whether a link from ``path`` to ``target`` stays below the root, whatever other links exist there.
 
-    ``..`` counts only at the beginning, where it climbs real folders: after a name it would climb from wherever
-    a link with that name leads.
+    ``..`` is allowed only at the beginning, because the parents of ``path`` are real folders. After a name, it is
+    refused: if a link had that name, ``..`` would refer to the parent of the link's target.
     """
     try:
-        longest = len(os.fsencode(to))
-    except UnicodeEncodeError:  # half a character, which no disk takes
+        length = len(os.fsencode(target))
+    except UnicodeEncodeError:  # an unpaired surrogate, which no file system accepts
         return False
-    if not 0 < longest < _LONGEST_LINK or "\0" in to or to.startswith("/") or (WINDOWS and ("\\" in to or ":" in to)):
+    if (
+        not 0 < length < _MAX_LINK
+        or "\0" in target
+        or target.startswith("/")
+        or (WINDOWS and ("\\" in target or ":" in target))
+    ):
         return False
-    parts = [part for part in to.split("/") if part not in ("", ".")]
+    parts = [part for part in target.split("/") if part not in ("", ".")]
     climbs = 0
     while climbs < len(parts) and parts[climbs] == "..":
         climbs += 1
@@ -115,13 +121,13 @@ def points_inside(path: str, to: str) -> bool:
 
 
 def make_private(*paths: str) -> None:
-    """Make folders that only their owner can enter; those further up must exist or are made as usual."""
+    """Create folders that only their owner can enter. Missing parents get the default mode."""
     for path in paths:
         os.makedirs(path, 0o700, exist_ok=True)
 
 
 def make_folders(handle: int, folder: str) -> None:
-    """Make a folder and those above it, below the folder of ``handle``."""
+    """Create a folder and its parents below the folder of ``handle``."""
     for path in [*sorted(parents([folder])), folder] if folder else ():
         try:
             os.mkdir(path, 0o700, dir_fd=handle)
@@ -130,21 +136,21 @@ def make_folders(handle: int, folder: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a folder of ours with all that is in it, or whatever else is in its place."""
+    """Remove a folder with its contents, or a file or symbolic link. Do nothing if the path does not exist."""
     if os.path.islink(path) or os.path.isfile(path):
         os.unlink(path)
         return
-    found: List[str] = []
+    folders: List[str] = []
     pending = [""]
     try:
-        open_up(path)
-        with Folders(path) as handles:
+        make_readable(path)
+        with FolderHandles(path) as handles:
             while pending:
                 folder = pending.pop()
-                found.append(folder)
+                folders.append(folder)
                 handle = handles.open(folder)
                 pending += [join(folder, name) for name in empty_folder(handle)]
-            for folder in reversed(found[1:]):
+            for folder in reversed(folders[1:]):
                 parent, _, name = folder.rpartition("/")
                 os.rmdir(name, dir_fd=handles.open(parent))
         os.rmdir(path)
@@ -153,29 +159,30 @@ def remove(path: str) -> None:
 
 
 def empty_folder(handle: int) -> List[str]:
-    """Remove all that is in a folder but the folders, which are returned. Nothing closes itself against that.
+    """Remove everything except subfolders from a folder, and return the subfolders.
 
-    A script may have taken away its user's own right to look into a folder, or to change it.
+    Missing permissions are restored first: a script may have removed its user's permission to read or
+    change a folder.
     """
-    facts = os.fstat(handle)
-    if facts.st_mode & stat.S_IRWXU != stat.S_IRWXU and facts.st_uid == os.geteuid():
+    status = os.fstat(handle)
+    if status.st_mode & stat.S_IRWXU != stat.S_IRWXU and status.st_uid == os.geteuid():
         os.fchmod(handle, stat.S_IRWXU)
-    inner = []
+    folders = []
     with os.scandir(handle) as listing:
         entries = list(listing)
     for entry in entries:
         if not entry.is_dir(follow_symlinks=False):
             os.unlink(entry.name, dir_fd=handle)
             continue
-        inner.append(entry.name)
-        open_up(entry.name, handle)
-    return inner
+        folders.append(entry.name)
+        make_readable(entry.name, handle)
+    return folders
 
 
-def open_up(name: str, parent: Optional[int] = None) -> None:
-    """Give its owner the right to read a folder, if it is gone; a link that was put in its place is not followed."""
-    facts = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    if facts.st_mode & stat.S_IRUSR or not stat.S_ISDIR(facts.st_mode):
+def make_readable(name: str, parent: Optional[int] = None) -> None:
+    """Restore the owner's read permission for a folder. If it has become a link, do not follow it."""
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if status.st_mode & stat.S_IRUSR or not stat.S_ISDIR(status.st_mode):
         return
     if not hasattr(os, "O_PATH"):
         os.chmod(name, stat.S_IRWXU, dir_fd=parent, follow_symlinks=False)
@@ -188,7 +195,7 @@ def open_up(name: str, parent: Optional[int] = None) -> None:
 
 
 def clone(source: int, target: int) -> bool:
-    """Let ``target`` share the blocks of ``source`` (copy on write); False where the disk cannot do that."""
+    """Share the blocks of ``source`` with ``target`` (copy on write). Return False if not supported."""
     if fcntl is None or not sys.platform.startswith("linux"):
         return False
     try:
@@ -201,7 +208,7 @@ def clone(source: int, target: int) -> bool:
 
 
 def copy(source: int, target: int, size: int, blocks: int) -> None:
-    """Copy ``size`` bytes into an empty file; where ``blocks`` tells of holes they stay holes."""
+    """Copy ``size`` bytes into an empty file. Preserve holes if ``blocks`` indicates any."""
     if blocks * 512 >= size:
         _copy_range(source, target, 0, size)
         return
@@ -211,7 +218,7 @@ def copy(source: int, target: int, size: int, blocks: int) -> None:
         try:
             start = os.lseek(source, start, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # only a hole is left
+            if error.errno == errno.ENXIO:  # only a hole remains
                 return
             raise
         end = os.lseek(source, start, os.SEEK_HOLE)
@@ -220,20 +227,20 @@ def copy(source: int, target: int, size: int, blocks: int) -> None:
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:
-    """Copy [start, end) to the same place of the target: in the kernel where that works, else through memory."""
+    """Copy [start, end) to the same offset in the target: in the kernel if possible, or in chunks."""
     in_kernel = getattr(os, "copy_file_range", None)
     while start < end:
-        done = 0
+        copied = 0
         if in_kernel is not None:
             try:
-                done = in_kernel(source, target, min(end - start, 1 << 30), start, start)
+                copied = in_kernel(source, target, min(end - start, 1 << 30), start, start)
             except OSError as error:
                 if error.errno in _FATAL:
                     raise
-            if not done:
-                in_kernel = None  # another disk, an old kernel, or a file system that only answers 0
+            if not copied:
+                in_kernel = None  # different disks, an old kernel, or a file system that only returns 0
         if in_kernel is None:
-            done = os.pwrite(target, os.pread(source, min(_CHUNK, end - start), start), start)
-        if not done:
+            copied = os.pwrite(target, os.pread(source, min(_CHUNK, end - start), start), start)
+        if not copied:
             raise OSError(errno.EIO, "the stored file became shorter while it was copied")
-        start += done
+        start += copied

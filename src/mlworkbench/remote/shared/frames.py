@@ -1,6 +1,7 @@
-"""Messages over a pair of pipes: eight bytes of lengths, a JSON object, a body. The same code at both ends.
+"""Messages over a pair of pipes: eight bytes of lengths, a JSON object, and a body.
 
-Whatever the other end sends, this end reads a bounded amount: lengths are checked before anything is read for them.
+Both ends use this code. Lengths are checked before anything is read, so that neither end can make
+the other read without limit.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import select
 import time
 import zlib
 
-from .untrusted import parse_json
+from .untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple, Union
 
@@ -22,66 +23,73 @@ if TYPE_CHECKING:
 
 MAX_JSON = 8 * 1024 * 1024
 MAX_BODY = 4 * 1024 * 1024 + 64 * 1024
-CHUNK = 4 * 1024 * 1024  # of a file, in one frame
-SLOWEST = 1024  # bytes a second: an end that sends less for long counts as one that sends nothing
-_STEP = 64 * 1024
-_WAITS = os.name != "nt"  # Windows cannot wait for a pipe: there a read lasts as long as it lasts
+CHUNK = 4 * 1024 * 1024  # maximum file bytes per frame
+MIN_RATE = 1024  # bytes per second: a lower rate for a long time counts as no data
+_READ_SIZE = 64 * 1024
+_CAN_POLL = os.name != "nt"  # Windows cannot poll a pipe: reads have no timeout there
 
 
 class FrameError(ValueError):
-    """What came is not a message of ours."""
+    """A communication error: an invalid message, or a problem that a subclass describes."""
 
 
-class Closed(FrameError):
-    """The other end is gone."""
+class ConnectionClosed(FrameError):
+    """A connection that the other end closed."""
 
 
-class Silent(FrameError):
-    """The other end says nothing for too long."""
+class ConnectionTimeout(FrameError):
+    """A connection whose other end did not respond in time."""
 
 
 class Pipe:
-    """Messages to and from another process. ``source`` and ``sink`` are descriptors."""
+    """A message channel to another process. ``source`` and ``sink`` are descriptors."""
 
     def __init__(self, source: int, sink: int) -> None:
         self._source = source
         self._sink = sink
-        self._left = b""  # read, and not part of any message yet
-        self._since: Optional[Tuple[float, int]] = None  # seconds and bytes when the message began
+        self._buffer = b""  # received data that is not yet part of a message
+        self._message_start: Optional[Tuple[float, int]] = None  # wait time and bytes read when the message began
         self.read_bytes = 0
-        self.waited = 0.0  # seconds; what this end does meanwhile does not count
+        self.wait_time = 0.0  # seconds spent waiting for data, excluding processing
 
-    def send(self, message: Message, body: Bytes = b"", patience: Optional[float] = None) -> None:
-        """``patience`` is how long the other end may take nothing; it counts where ``sink`` does not block."""
+    def send(self, message: Message, body: Bytes = b"", timeout: Optional[float] = None) -> None:
+        """Send a message.
+
+        If ``sink`` is non-blocking, ``timeout`` limits how long the other end may accept no data.
+        """
         text = json.dumps(message, separators=(",", ":")).encode("ascii")
         if len(text) > MAX_JSON or len(body) > MAX_BODY:
             raise FrameError("message too long: %d and %d bytes" % (len(text), len(body)))
         head = len(text).to_bytes(4, "big") + len(body).to_bytes(4, "big") + text
         try:
-            if len(body) <= _STEP:
-                _write(self._sink, head + bytes(body), patience)
+            if len(body) <= _READ_SIZE:
+                _write(self._sink, head + bytes(body), timeout)
             else:
-                _write(self._sink, head, patience)
-                _write(self._sink, body, patience)
+                _write(self._sink, head, timeout)
+                _write(self._sink, body, timeout)
         except OSError as error:
-            raise Closed("the connection was closed (%s)" % error.strerror) from None
+            raise ConnectionClosed("the connection was closed (%s)" % error.strerror) from None
 
-    def write(self, data: Bytes, patience: Optional[float]) -> None:
-        """Bytes that are no message: before the first one."""
+    def write(self, data: Bytes, timeout: Optional[float]) -> None:
+        """Write raw bytes, before the first message."""
         try:
-            _write(self._sink, data, patience)
+            _write(self._sink, data, timeout)
         except OSError as error:
-            raise Closed("the connection was closed (%s)" % error.strerror) from None
+            raise ConnectionClosed("the connection was closed (%s)" % error.strerror) from None
 
-    def receive(self, patience: Optional[float] = None) -> Tuple[Message, bytes]:
-        """The next message. ``patience`` is how long it may be silent, and how far a slow one may fall behind."""
-        self._since = self.waited, self.read_bytes
-        head = self._take(8, patience)
+    def receive(self, timeout: Optional[float] = None) -> Tuple[Message, bytes]:
+        """Return the next message.
+
+        ``timeout`` limits how long the other end may send nothing, and how far a slow message may fall
+        behind the minimum rate.
+        """
+        self._message_start = self.wait_time, self.read_bytes
+        head = self._read_exactly(8, timeout)
         sizes = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
         if sizes[0] > MAX_JSON or sizes[1] > MAX_BODY or sizes[0] < 2:
             raise FrameError("invalid message lengths %d and %d" % sizes)
-        text = self._take(sizes[0], patience)
-        body = self._take(sizes[1], patience) if sizes[1] else b""
+        text = self._read_exactly(sizes[0], timeout)
+        body = self._read_exactly(sizes[1], timeout) if sizes[1] else b""
         try:
             message = parse_json(text)
         except ValueError as error:
@@ -90,82 +98,82 @@ class Pipe:
             raise FrameError("message is not a JSON object")
         return message, body
 
-    def ready(self, seconds: Optional[float]) -> bool:
-        """Whether something to read is there, or the other end is gone; waits for it."""
-        return bool(self._left) or _readable(self._source, seconds)
+    def is_ready(self, seconds: Optional[float]) -> bool:
+        """Wait for data or until the other end is closed. Return False after a timeout."""
+        return bool(self._buffer) or _readable(self._source, seconds)
 
-    def skip_to(self, mark: bytes, limit: int, patience: Optional[float]) -> Tuple[bytes, bool]:
-        """Read past ``mark``; what stood before it, and whether it came at all."""
-        seen = bytearray(self._left)
-        self._left = b""
-        self._since = None  # a login may be slow
+    def skip_to(self, marker: bytes, limit: int, timeout: Optional[float]) -> Tuple[bytes, bool]:
+        """Read up to and including ``marker``. Return the preceding data, and whether the marker was found."""
+        data = bytearray(self._buffer)
+        self._buffer = b""
+        self._message_start = None  # the minimum rate does not apply, because a login may be slow
         start = 0
         while True:
-            found = seen.find(mark, start)
-            if found >= 0:
-                self._left = bytes(seen[found + len(mark) :])
-                return bytes(seen[:found]), True
-            if len(seen) > limit:
-                return bytes(seen[:limit]), False
-            start = max(0, len(seen) - len(mark))
+            index = data.find(marker, start)
+            if index >= 0:
+                self._buffer = bytes(data[index + len(marker) :])
+                return bytes(data[:index]), True
+            if len(data) > limit:
+                return bytes(data[:limit]), False
+            start = max(0, len(data) - len(marker))
             try:
-                seen += self._read(_STEP, patience)
-            except Closed:
-                return bytes(seen), False
+                data += self._read(_READ_SIZE, timeout)
+            except ConnectionClosed:
+                return bytes(data), False
 
-    def _take(self, size: int, patience: Optional[float]) -> bytes:
-        left = self._left
-        if len(left) >= size:
-            self._left = left[size:]
-            return left[:size]
-        if size <= _STEP:
-            while len(left) < size:
-                left += self._read(_STEP, patience)
-            self._left = left[size:]
-            return left[:size]
-        return self._take_long(size, patience)
+    def _read_exactly(self, size: int, timeout: Optional[float]) -> bytes:
+        data = self._buffer
+        if len(data) >= size:
+            self._buffer = data[size:]
+            return data[:size]
+        if size <= _READ_SIZE:
+            while len(data) < size:
+                data += self._read(_READ_SIZE, timeout)
+            self._buffer = data[size:]
+            return data[:size]
+        return self._read_large(size, timeout)
 
-    def _take_long(self, size: int, patience: Optional[float]) -> bytes:
-        """Straight into place, without a copy for each part."""
-        whole = bytearray(size)
-        view = memoryview(whole)
-        done = len(self._left)
-        view[:done] = self._left
-        self._left = b""
+    def _read_large(self, size: int, timeout: Optional[float]) -> bytes:
+        """Read a large block directly into its buffer without copying each part."""
+        data = bytearray(size)
+        view = memoryview(data)
+        done = len(self._buffer)
+        view[:done] = self._buffer
+        self._buffer = b""
         while done < size:
-            self._wait(patience)
+            self._wait(timeout)
             count = _read_into(self._source, view[done:])
             if not count:
-                raise Closed("the connection was closed")
+                raise ConnectionClosed("the connection was closed")
             done += count
             self.read_bytes += count
-        return bytes(whole)
+        return bytes(data)
 
-    def _read(self, size: int, patience: Optional[float]) -> bytes:
-        self._wait(patience)
+    def _read(self, size: int, timeout: Optional[float]) -> bytes:
+        self._wait(timeout)
         try:
             part = os.read(self._source, size)
         except OSError as error:
-            raise Closed("the connection was closed (%s)" % error.strerror) from None
+            raise ConnectionClosed("the connection was closed (%s)" % error.strerror) from None
         if not part:
-            raise Closed("the connection was closed")
+            raise ConnectionClosed("the connection was closed")
         self.read_bytes += len(part)
         return part
 
-    def _wait(self, patience: Optional[float]) -> None:
-        if not _WAITS or patience is None:
+    def _wait(self, timeout: Optional[float]) -> None:
+        if not _CAN_POLL or timeout is None:
             return
-        begun = time.monotonic()
-        if not _readable(self._source, patience):
-            raise Silent("no data for %g s" % patience)
-        self.waited += min(time.monotonic() - begun, patience)  # this process may have been stopped meanwhile
-        if self._since is not None:
-            self.check_pace(patience, self._since[0], self.read_bytes - self._since[1])
+        started = time.monotonic()
+        if not _readable(self._source, timeout):
+            raise ConnectionTimeout("no data for %g s" % timeout)
+        self.wait_time += min(time.monotonic() - started, timeout)  # limited: this process may have been suspended
+        if self._message_start is not None:
+            self.check_rate(timeout, self._message_start[0], self.read_bytes - self._message_start[1])
 
-    def check_pace(self, patience: float, since: float, count: int) -> None:
-        """Raise Silent if this number of bytes is too small for the time waited since then."""
-        if self.waited - since > patience + count / SLOWEST:
-            raise Silent("%d bytes in %g s" % (count, self.waited - since))
+    def check_rate(self, timeout: float, since: float, count: int) -> None:
+        """Raise ConnectionTimeout if ``count`` bytes are too few for the wait time since ``since``."""
+        if self.wait_time - since > timeout + count / MIN_RATE:
+            raise ConnectionTimeout("%d bytes in %g s" % (count, self.wait_time - since))
 
 
 def _readable(descriptor: int, seconds: Optional[float]) -> bool:
@@ -182,12 +190,12 @@ def _read_into(descriptor: int, view: memoryview) -> int:
             return os.readv(descriptor, [view])
         part = os.read(descriptor, len(view))
     except OSError as error:
-        raise Closed("the connection was closed (%s)" % error.strerror) from None
+        raise ConnectionClosed("the connection was closed (%s)" % error.strerror) from None
     view[: len(part)] = part
     return len(part)
 
 
-def _write(descriptor: int, data: Bytes, patience: Optional[float]) -> None:
+def _write(descriptor: int, data: Bytes, timeout: Optional[float]) -> None:
     view = memoryview(data)
     while view:
         try:
@@ -195,28 +203,31 @@ def _write(descriptor: int, data: Bytes, patience: Optional[float]) -> None:
         except BlockingIOError:
             poll = select.poll()
             poll.register(descriptor, select.POLLOUT)
-            if not poll.poll(None if patience is None else int(patience * 1000)):
-                raise Silent("no data was accepted for %g s" % (patience or 0)) from None
+            if not poll.poll(None if timeout is None else int(timeout * 1000)):
+                raise ConnectionTimeout("no data was accepted for %g s" % (timeout or 0)) from None
 
 
 def ranges(numbers: List[int]) -> List[List[int]]:
-    """Rising numbers as [first, count]: most of a project's files are missing together, or none is."""
-    found: List[List[int]] = []
+    """Return ascending numbers as [first, count] ranges.
+
+    This is compact, because usually either most files of a project are missing, or none.
+    """
+    result: List[List[int]] = []
     for number in numbers:
-        if found and found[-1][0] + found[-1][1] == number:
-            found[-1][1] += 1
+        if result and result[-1][0] + result[-1][1] == number:
+            result[-1][1] += 1
         else:
-            found.append([number, 1])
-    return found
+            result.append([number, 1])
+    return result
 
 
-def inflate(packed: bytes) -> bytes:
-    """The content of a compressed frame, which is never more than a frame may hold."""
-    unpacker = zlib.decompressobj()
+def inflate(compressed: bytes) -> bytes:
+    """Return the content of a compressed frame, limited to the maximum frame size."""
+    decompressor = zlib.decompressobj()
     try:
-        data = unpacker.decompress(packed, MAX_BODY)
+        data = decompressor.decompress(compressed, MAX_BODY)
     except zlib.error as error:
         raise FrameError("a compressed frame is damaged: %s" % error) from None
-    if unpacker.unconsumed_tail or not unpacker.eof:
+    if decompressor.unconsumed_tail or not decompressor.eof:
         raise FrameError("a compressed frame is too long or cut short")
     return data

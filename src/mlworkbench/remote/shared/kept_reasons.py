@@ -1,13 +1,13 @@
-"""Why something on a target is not removed: one word each, from the target or from the client that asks it."""
+"""Reasons that the target or client gives for not removing a file on a target."""
 
 from __future__ import annotations
 
 GOING = "going"  # a run that has not ended
-UNFETCHED = "unfetched"  # a run whose log or outputs are not at the client
-UNCOLLECTED = "uncollected"  # a run with outputs that never come to the client
+UNFETCHED = "unfetched"  # a run whose log or outputs the client has not fetched
+UNCOLLECTED = "uncollected"  # a run with outputs that are never fetched
 OTHER = "other"  # a run of another client
 USED = "used"
 UPLOADING = "uploading"
 YOUNG_CODE = "young"
-RECENT = "recent"  # an environment that was used lately
-SHARED = "shared"  # what environments are built from
+RECENT = "recent"  # a recently used environment
+SHARED = "shared"  # caches and tools of environment builds

@@ -1,6 +1,7 @@
-"""Limits of a run's metrics files: which of them are read, and how much. A script can put anything into their folder.
+"""Limits for a run's metrics files: which files are read, and how much of them.
 
-Target and client apply the same limits, so that whatever the target offers is taken in by the client.
+Scripts can write anything there. Target and client apply the same limits, so that the client
+accepts everything that the target offers.
 """
 
 from __future__ import annotations
@@ -8,81 +9,81 @@ from __future__ import annotations
 import os
 import stat
 
-from .left_out import LeftOut
-from .tree import FOLDER, NOFOLLOW
+from .folder_tree import FOLDER, NOFOLLOW
+from .unread_data import UnreadFiles
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Iterator, List, Mapping, Optional
 
 PREFIX = "metrics/"
-LONGEST_LINE = 4 * 1024 * 1024  # bytes; the in-run library writes longer values in several lines
-LONGEST_SKIPPED = 16 * LONGEST_LINE  # bytes without a line end, after which a file is not read any further
-MOST_FILES = 10000
-MOST_BYTES = 2 * 1024 * 1024 * 1024  # of all metrics files of a run; about 25 million points
-_COUNTED = 100  # times MOST_FILES: more entries are not even counted
-_FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-_LETTERS = _FIRST.union(".")
-_LONGEST_NAME = 121
+MAX_LINE_LENGTH = 4 * 1024 * 1024  # bytes; the in-run library splits longer values into several lines
+MAX_SKIPPED = 16 * MAX_LINE_LENGTH  # reading of a file stops after this many bytes without a line break
+MAX_FILES = 10000
+MAX_BYTES = 2 * 1024 * 1024 * 1024  # maximum for all metrics files of a run; about 25 million points
+_COUNT_FACTOR = 100  # entries beyond this multiple of MAX_FILES are not counted
+_FIRST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_CHARACTERS = _FIRST_CHARACTERS.union(".")
+_MAX_NAME = 121
 
 
-def is_name(name: str) -> bool:
-    """Whether a file of this name in the metrics folder is read."""
-    return 0 < len(name) <= _LONGEST_NAME and name[0] in _FIRST and _LETTERS.issuperset(name)
+def is_metric_file(name: str) -> bool:
+    """Return whether a file with this name in the metrics folder is read."""
+    return 0 < len(name) <= _MAX_NAME and name[0] in _FIRST_CHARACTERS and _CHARACTERS.issuperset(name)
 
 
 def bytes_left(offsets: Mapping[str, int]) -> int:
-    """How much more of the metrics files is read, when they were read up to these offsets."""
-    return MOST_BYTES - sum(offset for name, offset in offsets.items() if name.startswith(PREFIX))
+    """Return how many more bytes of the metrics files may be read, given these offsets."""
+    return MAX_BYTES - sum(offset for name, offset in offsets.items() if name.startswith(PREFIX))
 
 
 def files_left(offsets: Mapping[str, int]) -> int:
-    """How many more metrics files are read."""
-    return MOST_FILES - sum(name.startswith(PREFIX) for name in offsets)
+    """Return how many more metrics files may be read, given these offsets."""
+    return MAX_FILES - sum(name.startswith(PREFIX) for name in offsets)
 
 
-def entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    """What is in a folder, unless it is a link to one."""
-    if os.name == "nt":  # cannot list by handle
-        with os.scandir(folder) as found:
-            yield from found
+def scan_folder(folder: str) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a folder. A link is not followed."""
+    if os.name == "nt":  # Windows cannot list a folder by handle
+        with os.scandir(folder) as listing:
+            yield from listing
         return
     handle = os.open(folder, FOLDER | NOFOLLOW)
     try:
-        with os.scandir(handle) as found:
-            yield from found
+        with os.scandir(handle) as listing:
+            yield from listing
     finally:
         os.close(handle)
 
 
-def left_out(folder: str) -> List[str]:
-    """What is in the metrics folder and exceeds the limits, or is no metrics file."""
-    left = LeftOut()
+def list_unread(folder: str) -> List[str]:
+    """Describe entries of the metrics folder that exceed the limits or are not metrics files."""
+    unread = UnreadFiles()
     files = size = 0
     try:
-        for entry in entries(folder):
-            facts = _facts(entry)
-            if facts is None or not stat.S_ISREG(facts.st_mode):
-                left.add(PREFIX + entry.name, "not a file")
-            elif not is_name(entry.name):
-                left.add(PREFIX + entry.name, "not a metrics file name")
+        for entry in scan_folder(folder):
+            status = _status_of(entry)
+            if status is None or not stat.S_ISREG(status.st_mode):
+                unread.add(PREFIX + entry.name, "not a file")
+            elif not is_metric_file(entry.name):
+                unread.add(PREFIX + entry.name, "not a metrics file name")
             else:
-                files, size = files + 1, size + facts.st_size
-            if files >= MOST_FILES * _COUNTED:
+                files, size = files + 1, size + status.st_size
+            if files >= MAX_FILES * _COUNT_FACTOR:
                 break
     except FileNotFoundError:
-        pass  # nothing was ever logged
+        pass  # nothing was logged
     except OSError as error:
-        left.add("metrics", "cannot be listed (%s)" % error.strerror)
-    lines = sorted(left.lines())
-    if files > MOST_FILES or size > MOST_BYTES:
-        found = "{:,} files with {:,} bytes".format(files, size)
-        lines.append("metrics: {}; at most {:,} files and {:,} bytes are read".format(found, MOST_FILES, MOST_BYTES))
+        unread.add("metrics", "cannot be listed (%s)" % error.strerror)
+    lines = sorted(unread.lines())
+    if files > MAX_FILES or size > MAX_BYTES:
+        totals = "{:,} files with {:,} bytes".format(files, size)
+        lines.append("metrics: {}; at most {:,} files and {:,} bytes are read".format(totals, MAX_FILES, MAX_BYTES))
     return lines
 
 
-def _facts(entry: os.DirEntry[str]) -> Optional[os.stat_result]:
+def _status_of(entry: os.DirEntry[str]) -> Optional[os.stat_result]:
     try:
         return entry.stat(follow_symlinks=False)
     except OSError:
-        return None  # it has just gone
+        return None  # just removed

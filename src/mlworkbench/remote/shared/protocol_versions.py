@@ -1,4 +1,4 @@
-"""Versions of what both sides exchange."""
+"""Versions of the formats that client and target exchange."""
 
-PROTOCOL = 1  # requests to an agent, and its answers
-SPEC = 1  # of a run: ``spec.json``
+PROTOCOL = 1  # agent requests and answers
+SPEC = 1  # ``spec.json``

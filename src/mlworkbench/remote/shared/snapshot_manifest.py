@@ -1,4 +1,4 @@
-"""The two lists on disk: what a snapshot consists of, and what of it was placed in a working folder."""
+"""Two lists on disk: the files of a snapshot, and the files placed in a working copy."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import errno
 import json
 import os
 
-from .tree import NEW, UTF8, native, portable
-from .untrusted import parse_json
+from .folder_tree import NEW, UTF8, native, portable
+from .untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
@@ -17,20 +17,20 @@ VERSION = 1
 
 
 def read_manifest(path: str) -> Dict[str, Any]:
-    """The list of a snapshot's files, each path checked: it may come from another machine."""
+    """Read the list of a snapshot's files and check each path: the list may come from another machine."""
     try:
         with open(path, "rb") as file:
-            manifest = _renamed(parse_json(file.read()), native)
+            manifest = _rename_paths(parse_json(file.read()), native)
         files, links, folders = manifest["files"], manifest["links"], manifest["folders"]
         paths = [file[0] for file in files] + [link[0] for link in links] + folders
         for file in files:
             _check_file(file)
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        os.unlink(path)  # so that the next submit stores it anew
+        os.unlink(path)  # the next submission stores it again
         text = "the snapshot's file list was damaged (%s) and has been removed; submit again" % error
         raise OSError(errno.EBADMSG, text, path) from None
     for name in paths:
-        if not _inside(name):
+        if not _is_safe_path(name):
             raise OSError(errno.EBADMSG, "the snapshot contains a file outside the working folder: %a" % name, path)
     return manifest
 
@@ -41,34 +41,34 @@ def _check_file(file: List[Any]) -> None:
         raise ValueError("invalid entry %a" % path)
 
 
-def _inside(path: str) -> bool:
+def _is_safe_path(path: str) -> bool:
     parts = path.split("/")
     return "\0" not in path and parts[0] != "outputs" and not {"", ".", ".."}.intersection(parts)
 
 
 def read_record(path: str) -> Optional[Dict[str, Any]]:
-    """What was placed; None when there is no record or it is damaged."""
+    """Return the record of placed files, or None if it is missing or damaged."""
     try:
         with open(path, "rb") as file:
             placed = parse_json(file.read())
-        return _renamed(placed, native) if placed["version"] == VERSION else None
+        return _rename_paths(placed, native) if placed["version"] == VERSION else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def write_record(path: str, placed: Dict[str, Any]) -> None:
     with open(os.open(path + ".new", NEW, 0o600), "wb") as file:
-        file.write(json.dumps(_renamed(placed, portable), separators=(",", ":")).encode("ascii"))
+        file.write(json.dumps(_rename_paths(placed, portable), separators=(",", ":")).encode("ascii"))
     os.rename(path + ".new", path)
 
 
-def _renamed(record: Dict[str, Any], rename: Callable[[str], str]) -> Dict[str, Any]:
+def _rename_paths(record: Dict[str, Any], rename: Callable[[str], str]) -> Dict[str, Any]:
     if UTF8:
         return record
     files = record["files"]
     if isinstance(files, dict):
-        files = {rename(path): known for path, known in files.items()}
+        files = {rename(path): entry for path, entry in files.items()}
     else:
         files = [[rename(path), *rest] for path, *rest in files]
-    links = [[rename(path), rename(text)] for path, text in record["links"]]
+    links = [[rename(path), rename(target)] for path, target in record["links"]]
     return {**record, "files": files, "links": links, "folders": [rename(path) for path in record["folders"]]}

@@ -1,7 +1,7 @@
-"""Names of starters, and the states that they report."""
+"""Names of starters, and the states that starters report."""
 
 from __future__ import annotations
 
 DETACHED = "detached"
-PLUGIN = "plugin:"  # before the name of a file in plugins/
-RUNNING, ENDED, UNKNOWN = "running", "ended", "unknown"  # states that mlw itself names; a scheduler may say "queued"
+PLUGIN = "plugin:"  # followed by a file name in plugins/
+RUNNING, ENDED, UNKNOWN = "running", "ended", "unknown"  # states defined by mlw; a scheduler may also report "queued"

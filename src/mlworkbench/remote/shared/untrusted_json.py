@@ -1,16 +1,16 @@
-"""Parsing of untrusted JSON: from a script, another machine, or a file that others can change."""
+"""Parse untrusted JSON: from a script, another machine, or a file that others can change."""
 
 from __future__ import annotations
 
 import json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Union
 
 
 def parse_json(text: Union[str, bytes]) -> Any:
-    """The value. Raises ValueError for everything that is wrong with the text, also if it is nested too deeply."""
+    """Return the parsed value. Raise ValueError if the text is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -1,1 +1,1 @@
-"""Spark on this machine: what there is of it, what an application of ours does, what executors get."""
+"""Spark support on the target: preflight checks, application monitoring, and executor environments."""

@@ -1,58 +1,63 @@
-"""What is known of one application from its events: how far it is, its executors, what went wrong. Pure.
+"""The state of a Spark application, computed from its events: progress, executors, and problems.
 
-A day of events is gigabytes, nearly all of it of tasks that went well: of those only the beginning is looked at.
+This module performs no I/O. A day's events can amount to gigabytes, almost all of them successful tasks.
+Only the start of those lines is parsed.
 """
 
 from __future__ import annotations
 
-from ..shared.untrusted import parse_json
+from ..shared.untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
     Facts = Dict[str, Any]
 
-_EVENT = b'{"Event":"SparkListener'
-_WELL = b'"Task End Reason":{"Reason":"Success"}'
-_HEAD = 400
-_MOST_OPEN = 500  # jobs, stages and executors that are followed, of each
-_MOST_STAGES = 5000  # of all jobs that are open
-_MOST_PARENTS = 32  # of a stage
-_MOST_HOSTS = 64  # with GPUs, and GPUs of each
-TOLD = {"executor": 5, "task": 5, "stage": 3, "job": 3}  # so many of each are told, the others are counted
-# No loss: what the driver wanted, and what a cluster takes back in good order.
-_WANTED = ("Executor killed by driver", "Executor decommission", "Executor Process Lost due to decommission")
+_EVENT_PREFIX = b'{"Event":"SparkListener'
+_SUCCESS = b'"Task End Reason":{"Reason":"Success"}'
+_HEAD_LENGTH = 400
+_MAX_OPEN = 500  # maximum jobs, stages, and executors tracked (each)
+_MAX_STAGES = 5000  # maximum over all open jobs
+_MAX_PARENTS = 32  # maximum per stage
+_MAX_HOSTS = 64  # maximum hosts with GPUs, and GPUs per host
+MAX_REPORTED = {"executor": 5, "task": 5, "stage": 3, "job": 3}  # per kind; further problems are only counted
+# Removals that are not losses: requested by the driver, or an orderly shutdown by the cluster.
+_EXPECTED_REMOVALS = ("Executor killed by driver", "Executor decommission", "Executor Process Lost due to decommission")
 _HARMLESS = ("TaskKilled", "TaskCommitDenied", "Resubmitted")
 
 
 class Application:
-    """``data`` is all of it, for a note on disk; ``work``: the user's folder, for places in the code."""
+    """State of one application.
+
+    ``data`` is the complete state, as saved on disk. ``work`` is the working folder, which is removed
+    from paths in messages.
+    """
 
     def __init__(self, work: str, data: Optional[Facts] = None) -> None:
         self._work = work
-        self.troubles: List[Facts] = []  # that nobody was told yet
+        self.problems: List[Facts] = []  # not reported yet
         self.data: Facts = data or {
             "app": None,
             "version": None,
             "master": None,
             "settings": {},
             "jobs": {"total": 0, "done": 0, "failed": 0},
-            "open": {},  # job → stage → [tasks, stages before it], of stages that were not submitted yet
+            "open": {},  # job → stage → [tasks, parent stages], for stages not yet submitted
             "stages": {"begun": 0, "done": 0, "failed": 0},
-            "again": [],  # stages that failed and may come again
+            "again": [],  # failed stages that may be retried
             "running": {},  # stage.attempt → [tasks, done]
-            "tasks": {"total": 0, "done": 0, "failed": 0},  # of stages that are over
+            "tasks": {"total": 0, "done": 0, "failed": 0},  # in completed stages
             "executors": {},
             "seen": 0,
             "most": 0,
             "lost": 0,
-            "given": {},  # host → GPUs of executors there, by address
+            "given": {},  # host → addresses of its executors' GPUs
             "counts": {},
-            "failure": None,  # of the last stage or job that failed
+            "failure": None,  # the last stage or job failure
             "ended": False,
         }
-        self._steps: Dict[bytes, Callable[[Facts], None]] = {
+        self._handlers: Dict[bytes, Callable[[Facts], None]] = {
             b"LogStart": self._log_start,
             b"ApplicationStart": self._application_start,
             b"EnvironmentUpdate": self._environment,
@@ -67,32 +72,32 @@ class Application:
         }
 
     def feed(self, line: bytes) -> None:
-        """One event; what is none, or of no interest, changes nothing."""
-        if not line.startswith(_EVENT):
+        """Process a line of the event log. Lines that are not relevant events are ignored."""
+        if not line.startswith(_EVENT_PREFIX):
             return
-        name = line[len(_EVENT) : len(_EVENT) + 40].partition(b'"')[0]
-        step = self._steps.get(name)
-        if step is None or (name == b"TaskEnd" and self._went_well(line[:_HEAD])):
+        name = line[len(_EVENT_PREFIX) : len(_EVENT_PREFIX) + 40].partition(b'"')[0]
+        handler = self._handlers.get(name)
+        if handler is None or (name == b"TaskEnd" and self._count_success(line[:_HEAD_LENGTH])):
             return
         try:
-            step(parse_json(line.decode("utf-8", "replace")))
+            handler(parse_json(line.decode("utf-8", "replace")))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
-            return  # a script may write such lines, too
+            return  # an invalid line: the script can also write to the log
 
     # -- the application -------------------------------------------------------------------------------------
 
     def _log_start(self, event: Facts) -> None:
-        self.data["version"] = _text(event.get("Spark Version"), 60)
+        self.data["version"] = _bounded_text(event.get("Spark Version"), 60)
 
     def _application_start(self, event: Facts) -> None:
-        self.data["app"] = _text(event.get("App ID"), 200)
+        self.data["app"] = _bounded_text(event.get("App ID"), 200)
 
     def _environment(self, event: Facts) -> None:
         settings = event["Spark Properties"]
-        if isinstance(settings, list):  # pairs, as before Spark 3
+        if isinstance(settings, list):  # pairs, before Spark 3
             settings = dict(settings)
-        self.data["master"] = _text(settings.get("spark.master"), 200)
-        self.data["settings"] = {name: _text(settings[name], 200) for name in _SETTINGS if name in settings}
+        self.data["master"] = _bounded_text(settings.get("spark.master"), 200)
+        self.data["settings"] = {name: _bounded_text(settings[name], 200) for name in _SETTINGS if name in settings}
 
     def _application_end(self, event: Facts) -> None:
         self.data["ended"] = True
@@ -102,23 +107,26 @@ class Application:
     def _job_start(self, event: Facts) -> None:
         job, jobs = str(int(event["Job ID"])), self.data["open"]
         self.data["jobs"]["total"] += 1
-        if len(jobs) >= _MOST_OPEN:
+        if len(jobs) >= _MAX_OPEN:
             return
-        # One that was submitted for an earlier job is used again, and is not to be waited for.
-        room = _MOST_STAGES - sum(len(one) for one in jobs.values())
-        ahead = [one for one in event["Stage Infos"][: max(0, room)] if not one.get("Submission Time")]
-        jobs[job] = {str(int(one["Stage ID"])): [_count(one["Number of Tasks"]), _parents(one)] for one in ahead}
+        # A stage that was submitted for an earlier job is reused, so it is not pending.
+        capacity = _MAX_STAGES - sum(len(stages) for stages in jobs.values())
+        pending = [stage for stage in event["Stage Infos"][: max(0, capacity)] if not stage.get("Submission Time")]
+        jobs[job] = {
+            str(int(stage["Stage ID"])): [_bounded_count(stage["Number of Tasks"]), _parent_ids(stage)]
+            for stage in pending
+        }
 
     def _job_end(self, event: Facts) -> None:
-        """Stages that were never submitted are those that Spark skipped: they count no more."""
+        """Close a job. Its stages that were never submitted no longer count: Spark skips them."""
         self.data["open"].pop(str(int(event["Job ID"])), None)
         result = event["Job Result"]
         if result.get("Result") == "JobSucceeded":
             self.data["jobs"]["done"] += 1
             return
         self.data["jobs"]["failed"] += 1
-        text = self._why((result.get("Exception") or {}).get("Message"))
-        if text != (self.data["failure"] or {}).get("reason"):  # else told of its stage
+        text = self._summarize_reason((result.get("Exception") or {}).get("Message"))
+        if text != (self.data["failure"] or {}).get("reason"):  # otherwise, it was reported with its stage
             self._fail("job", {"job": int(event["Job ID"]), "reason": text})
 
     def _stage_submitted(self, event: Facts) -> None:
@@ -126,16 +134,16 @@ class Application:
         stage, attempt, tasks = (
             str(int(info["Stage ID"])),
             int(info["Stage Attempt ID"]),
-            _count(info["Number of Tasks"]),
+            _bounded_count(info["Number of Tasks"]),
         )
-        for ahead in self.data["open"].values():
-            # Whatever it needs is there: of what was before it and was not submitted, Spark has skipped all.
-            before = [stage, *_parents(info)]
-            while before:
-                before += ahead.pop(before.pop(), [0, []])[1]
+        for pending in self.data["open"].values():
+            # The stage's inputs are available, so Spark skips all earlier stages that were not submitted.
+            skipped = [stage, *_parent_ids(info)]
+            while skipped:
+                skipped += pending.pop(skipped.pop(), [0, []])[1]
         if attempt == 0:
             self.data["stages"]["begun"] += 1
-        if len(self.data["running"]) < _MOST_OPEN:
+        if len(self.data["running"]) < _MAX_OPEN:
             self.data["running"]["%s.%d" % (stage, attempt)] = [tasks, 0]
 
     def _stage_completed(self, event: Facts) -> None:
@@ -143,35 +151,39 @@ class Application:
         stage, attempt = int(info["Stage ID"]), int(info["Stage Attempt ID"])
         tasks, done = self.data["running"].pop("%d.%d" % (stage, attempt), [0, 0])
         failure = info.get("Failure Reason")
-        sums, stages, again = self.data["tasks"], self.data["stages"], self.data["again"]
-        sums["total"] += done if failure else tasks
-        sums["done"] += done if failure else tasks
+        totals, stages, failed_before = self.data["tasks"], self.data["stages"], self.data["again"]
+        totals["total"] += done if failure else tasks
+        totals["done"] += done if failure else tasks
         if not failure:
-            if attempt == 0 or stage in again:  # else one that was done is done once more
+            if attempt == 0 or stage in failed_before:  # otherwise, a completed stage ran again
                 stages["done"] += 1
-            if stage in again:
-                again.remove(stage)
+            if stage in failed_before:
+                failed_before.remove(stage)
             return
         stages["failed"] += 1
-        if stage not in again and len(again) < _MOST_OPEN:
-            again.append(stage)
+        if stage not in failed_before and len(failed_before) < _MAX_OPEN:
+            failed_before.append(stage)
         name = str(info.get("Stage Name") or "").replace(self._work + "/", "")[:200]
-        self._fail("stage", {"stage": stage, "name": name, "reason": self._why(failure)})
+        self._fail("stage", {"stage": stage, "name": name, "reason": self._summarize_reason(failure)})
 
-    def _fail(self, what: str, told: Facts) -> None:
-        self.data["failure"] = told
-        self._trouble(what, told)
+    def _fail(self, kind: str, problem: Facts) -> None:
+        self.data["failure"] = problem
+        self._add_problem(kind, problem)
 
-    def _why(self, text: Any) -> str:
-        from .reasons import in_one_line  # noqa: PLC0415 - regular expressions, for those that fail
+    def _summarize_reason(self, text: Any) -> str:
+        from .spark_reasons import summarize  # noqa: PLC0415 - only needed after failures
 
-        return in_one_line(text, self._work) if isinstance(text, str) else ""
+        return summarize(text, self._work) if isinstance(text, str) else ""
 
     # -- tasks -----------------------------------------------------------------------------------------------
 
-    def _went_well(self, head: bytes) -> bool:
-        """``{"Event":"SparkListenerTaskEnd","Stage ID":0,"Stage Attempt ID":0,"Task Type":…``"""
-        if _WELL not in head:
+    def _count_success(self, head: bytes) -> bool:
+        """Count a successful task and return True, or return False for any other task.
+
+        The line starts with ``{"Event":"SparkListenerTaskEnd","Stage ID":0,"Stage Attempt ID":0,"Task
+        Type":…``.
+        """
+        if _SUCCESS not in head:
             return False
         parts = head.split(b",", 3)
         try:
@@ -189,81 +201,91 @@ class Application:
             return
         self.data["tasks"]["failed"] += 1
         if reason.get("Reason") == "ExecutorLostFailure":
-            return  # told of the executor
-        told = {"stage": int(event["Stage ID"]), "executor": _text(info.get("Executor ID"), 100)}
-        told["host"] = _text(info.get("Host"), 200)
-        if self._is_told("task"):
-            from .reasons import task_cause  # noqa: PLC0415 - as above
+            return  # reported with the executor
+        problem = {"stage": int(event["Stage ID"]), "executor": _bounded_text(info.get("Executor ID"), 100)}
+        problem["host"] = _bounded_text(info.get("Host"), 200)
+        if self._is_below_limit("task"):
+            from .spark_reasons import task_cause  # noqa: PLC0415 - as above
 
-            told["reason"] = task_cause(reason, self._work)
-        self._trouble("task", told)
+            problem["reason"] = task_cause(reason, self._work)
+        self._add_problem("task", problem)
 
     # -- executors -------------------------------------------------------------------------------------------
 
     def _executor_added(self, event: Facts) -> None:
         name, info = str(event["Executor ID"])[:100], event["Executor Info"]
-        if name == "driver":  # of a local master: the driver itself
+        if name == "driver":  # the driver itself, with a local master
             return
         gpus = ((info.get("Resources") or {}).get("gpu") or {}).get("addresses") or []
-        known: Facts = {"host": _text(info.get("Host"), 200), "cores": _count(info.get("Total Cores") or 0)}
-        known["gpus"] = [str(one)[:40] for one in gpus[:16]]
+        executor: Facts = {
+            "host": _bounded_text(info.get("Host"), 200),
+            "cores": _bounded_count(info.get("Total Cores") or 0),
+        }
+        executor["gpus"] = [str(address)[:40] for address in gpus[:16]]
         self.data["seen"] += 1
-        if known["gpus"] and len(self.data["given"]) < _MOST_HOSTS:
-            here = self.data["given"].setdefault(str(known["host"]), [])
-            here += [one for one in known["gpus"] if one not in here and len(here) < _MOST_HOSTS]
-        if len(self.data["executors"]) < _MOST_OPEN:
-            self.data["executors"][name] = known
+        if executor["gpus"] and len(self.data["given"]) < _MAX_HOSTS:
+            host_gpus = self.data["given"].setdefault(str(executor["host"]), [])
+            host_gpus += [
+                address for address in executor["gpus"] if address not in host_gpus and len(host_gpus) < _MAX_HOSTS
+            ]
+        if len(self.data["executors"]) < _MAX_OPEN:
+            self.data["executors"][name] = executor
         self.data["most"] = max(self.data["most"], len(self.data["executors"]))
 
     def _executor_removed(self, event: Facts) -> None:
         name = str(event["Executor ID"])[:100]
-        known = self.data["executors"].pop(name, None) or {}
+        executor = self.data["executors"].pop(name, None) or {}
         reason = str(event.get("Removed Reason") or "")
-        if reason.startswith(_WANTED) or self.data["ended"]:
+        if reason.startswith(_EXPECTED_REMOVALS) or self.data["ended"]:
             return
         self.data["lost"] += 1
-        told = {"executor": name, "host": known.get("host"), "reason": self._why(reason), "left": self._executors()}
-        self._trouble("executor", told)
+        problem = {
+            "executor": name,
+            "host": executor.get("host"),
+            "reason": self._summarize_reason(reason),
+            "left": self._executor_count(),
+        }
+        self._add_problem("executor", problem)
 
-    # -- for whoever tells it --------------------------------------------------------------------------------
+    # -- reporting -------------------------------------------------------------------------------------------
 
-    def _is_told(self, what: str) -> bool:
-        return bool(self.data["counts"].get(what, 0) < TOLD[what])
+    def _is_below_limit(self, kind: str) -> bool:
+        return bool(self.data["counts"].get(kind, 0) < MAX_REPORTED[kind])
 
-    def _trouble(self, what: str, told: Facts) -> None:
-        tell = self._is_told(what)
-        self.data["counts"][what] = self.data["counts"].get(what, 0) + 1
-        if tell:
-            self.troubles.append(dict(told, what=what, app=self.data["app"]))
+    def _add_problem(self, kind: str, problem: Facts) -> None:
+        is_reported = self._is_below_limit(kind)
+        self.data["counts"][kind] = self.data["counts"].get(kind, 0) + 1
+        if is_reported:
+            self.problems.append(dict(problem, what=kind, app=self.data["app"]))
 
-    def _executors(self) -> int:
+    def _executor_count(self) -> int:
         return len(self.data["executors"])
 
     def progress(self) -> Facts:
-        """As an event tells it, without the executors one by one."""
+        """Return the data for a progress event, without the list of executors."""
         data = self.data
-        ahead: Dict[str, Any] = {}
+        pending: Dict[str, Any] = {}
         for stages in data["open"].values():
-            ahead.update(stages)
-        running, waiting = list(data["running"].values()), sum(count for count, _ in ahead.values())
+            pending.update(stages)
+        running, waiting = list(data["running"].values()), sum(count for count, _ in pending.values())
         tasks, stages = data["tasks"], data["stages"]
         return {
             "app": data["app"],
             "jobs": dict(data["jobs"]),
-            "stages": {"done": stages["done"], "total": stages["begun"] + len(ahead), "failed": stages["failed"]},
+            "stages": {"done": stages["done"], "total": stages["begun"] + len(pending), "failed": stages["failed"]},
             "tasks": {
                 "done": tasks["done"] + sum(done for _, done in running),
                 "total": tasks["total"] + sum(count for count, _ in running) + waiting,
                 "failed": tasks["failed"],
             },
-            "executors": {"now": self._executors(), "most": data["most"], "lost": data["lost"]},
+            "executors": {"now": self._executor_count(), "most": data["most"], "lost": data["lost"]},
             "ended": data["ended"],
         }
 
-    def members(self, most: int = 32) -> List[Facts]:
-        """The first of the executors that are there, and what each of them has."""
-        every = list(self.data["executors"].items())[:most]
-        return [dict(told, executor=name) for name, told in every]
+    def members(self, limit: int = 32) -> List[Facts]:
+        """Return the first ``limit`` current executors with their resources."""
+        executors = list(self.data["executors"].items())[:limit]
+        return [dict(executor, executor=name) for name, executor in executors]
 
 
 _SETTINGS = (
@@ -276,14 +298,14 @@ _SETTINGS = (
 )
 
 
-def _parents(info: Facts) -> List[str]:
-    return [str(int(one)) for one in (info.get("Parent IDs") or ())[:_MOST_PARENTS]]
+def _parent_ids(info: Facts) -> List[str]:
+    return [str(int(parent)) for parent in (info.get("Parent IDs") or ())[:_MAX_PARENTS]]
 
 
-def _count(value: Any) -> int:
-    """What a script wrote in Spark's place is no reason to count backwards."""
+def _bounded_count(value: Any) -> int:
+    """Return a count, limited to a valid range: a script may write invalid numbers."""
     return min(max(0, int(value)), 1 << 40)
 
 
-def _text(value: Any, most: int) -> Optional[str]:
-    return value[:most] if isinstance(value, str) else None
+def _bounded_text(value: Any, length: int) -> Optional[str]:
+    return value[:length] if isinstance(value, str) else None

@@ -1,4 +1,7 @@
-"""The page that Spark's driver serves while it runs: told when it has answered, because its port is a guess."""
+"""Find the address of a Spark driver's web page.
+
+The port is a guess, so the address is reported only after a response.
+"""
 
 from __future__ import annotations
 
@@ -6,88 +9,88 @@ import select
 import socket
 import time
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Optional
 
-_HERE = "127.0.0.1"
-_PORTS = 6  # Spark takes the next one if somebody was quicker
-_TRIES = 10 * _PORTS
-_PAUSE = 1.0  # seconds after all of them were asked
-_PATIENCE = 20.0  # seconds for an answer: the first one of a busy driver takes long
-_MOST = 256 * 1024
-_QUESTION = b"GET /api/v1/applications HTTP/1.0\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n"
+_LOOPBACK = "127.0.0.1"
+_PORTS = 6  # ports to try: if one is taken, Spark uses the next
+_MAX_TRIES = 10 * _PORTS
+_PAUSE = 1.0  # seconds to wait after all ports were tried
+_TIMEOUT = 20.0  # seconds; a busy driver's first response may be slow
+_MAX_RESPONSE = 256 * 1024
+_REQUEST = b"GET /api/v1/applications HTTP/1.0\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n"
 
 
-class Page:
-    """Of one application. Asks a little at each look, and never waits."""
+class DriverPage:
+    """A non-blocking search for the page of one application."""
 
     def __init__(self, app: str, port: int, host: str) -> None:
         self._host = host
-        self._mark = ('"id":"%s"' % app).encode("utf-8", "replace")
-        self._first = port
-        self._tried = 0
-        self._next = 0.0
+        self._marker = ('"id":"%s"' % app).encode("utf-8", "replace")
+        self._first_port = port
+        self._attempts = 0
+        self._next_attempt = 0.0
         self._socket: Optional[socket.socket] = None
         self._sent = False
         self._deadline = 0.0
-        self._heard = b""
+        self._response = b""
 
     @property
-    def silent(self) -> bool:
-        """Whether it is given up."""
-        return self._socket is None and self._tried >= _TRIES
+    def gave_up(self) -> bool:
+        """Whether the search has ended without success."""
+        return self._socket is None and self._attempts >= _MAX_TRIES
 
-    def look(self) -> Optional[str]:
-        """Its address, once."""
+    def poll(self) -> Optional[str]:
+        """Continue the search. Return the address once it is found."""
         try:
             if self._socket is None:
-                self._begin()
-            if self._socket is not None and self._listen(self._socket):
+                self._connect()
+            if self._socket is not None and self._read_response(self._socket):
                 port = self._port()
                 self.close()
                 return "http://%s:%d" % (self._host, port)
         except OSError:
-            self._give_up_port()
+            self._try_next_port()
         return None
 
     def _port(self) -> int:
-        return self._first + self._tried % _PORTS
+        return self._first_port + self._attempts % _PORTS
 
-    def _begin(self) -> None:
-        if self.silent or time.monotonic() < self._next:
+    def _connect(self) -> None:
+        if self.gave_up or time.monotonic() < self._next_attempt:
             return
-        self._sent, self._heard, self._deadline = False, b"", time.monotonic() + _PATIENCE
-        self._socket = one = socket.socket()
-        one.setblocking(False)
-        one.connect_ex((_HERE, self._port()))
+        self._sent, self._response, self._deadline = False, b"", time.monotonic() + _TIMEOUT
+        self._socket = sock = socket.socket()
+        sock.setblocking(False)
+        sock.connect_ex((_LOOPBACK, self._port()))
 
-    def _listen(self, one: socket.socket) -> bool:
-        """Whether it is the application's page; what is none is left alone."""
+    def _read_response(self, sock: socket.socket) -> bool:
+        """Return whether the application's page responded. Raise OSError for any other response."""
         if not self._sent:
-            if not select.select([], [one], [], 0)[1]:
-                self._watch_clock()
+            if not select.select([], [sock], [], 0)[1]:
+                self._check_deadline()
                 return False
-            one.sendall(_QUESTION)  # fails if nobody is there
+            sock.sendall(_REQUEST)  # fails if no process listens on the port
             self._sent = True
-        while select.select([one], [], [], 0)[0]:
-            data = one.recv(65536)
-            self._heard += data
-            if self._mark in self._heard.replace(b" ", b""):
+        while select.select([sock], [], [], 0)[0]:
+            data = sock.recv(65536)
+            self._response += data
+            if self._marker in self._response.replace(b" ", b""):
                 return True
-            if not data or len(self._heard) > _MOST:
+            if not data or len(self._response) > _MAX_RESPONSE:
                 raise OSError("another page")
-        self._watch_clock()
+        self._check_deadline()
         return False
 
-    def _watch_clock(self) -> None:
+    def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
             raise OSError("no answer")
 
-    def _give_up_port(self) -> None:
+    def _try_next_port(self) -> None:
         self.close()
-        self._tried += 1
-        self._next = time.monotonic() + _PAUSE if self._tried % _PORTS == 0 else 0.0
+        self._attempts += 1
+        self._next_attempt = time.monotonic() + _PAUSE if self._attempts % _PORTS == 0 else 0.0
 
     def close(self) -> None:
         if self._socket is not None:

@@ -1,7 +1,7 @@
-"""An environment in one file, for the executors of a cluster: they unpack it, and have nothing else of ours.
+"""Pack an environment into one self-contained archive, which cluster executors unpack.
 
-One at a time makes it, under the lock of who builds the environment. It counts from the moment that the environment's
-note knows it, and goes when the environment goes.
+The environment builder's lock ensures that only one process packs. An archive is valid once the
+environment's marker mentions it, and is deleted together with the environment.
 """
 
 from __future__ import annotations
@@ -14,96 +14,99 @@ import stat
 import tarfile
 import time
 
-from ..environments.build import SILENCE, Cancelled, take_lock
-from ..environments.packed import is_packed, note_pack
-from ..environments.program_errors import full
+from ..environments.archive_record import is_packed, record_pack
+from ..environments.build import REPORT_INTERVAL, Cancelled, take_lock
+from ..environments.build_errors import disk_full_error
 from ..shared.environment_layout import pack_of, prefix_of
 from ..shared.failpoint import failpoint
+from ..shared.folder_tree import remove
 from ..shared.layout import Root
-from ..shared.tree import remove
-from .movable import items_of
+from .relocatable import collect_items
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 
-    from .movable import Item
+    from .relocatable import ArchiveItem
 
     Lock = Dict[str, Any]
-    Say = Callable[[str], None]
+    Report = Callable[[str], None]
 
-_LEVEL = 1  # of compression: more takes far longer than the network does
-_BLOCK = 1 << 20
-_FORMAT = tarfile.GNU_FORMAT  # every tar reads it
-_WAIT = "another run is packing the same environment; waiting for it"
+_COMPRESSION = 1  # gzip level: higher levels take far longer than the time they save in network transfer
+_BLOCK_SIZE = 1 << 20
+_FORMAT = tarfile.GNU_FORMAT  # supported by every tar
+_WAIT_MESSAGE = "another run is packing the same environment; waiting for it"
 
 
-def pack(root: Root, lock: Lock, say: Say, cancelled: Callable[[], bool] = lambda: False) -> str:
-    """The file, made if it is not there. The environment has to be. Raises NoEnvironment, Cancelled or OSError."""
+def pack_environment(root: Root, lock: Lock, report: Report, cancelled: Callable[[], bool] = lambda: False) -> str:
+    """Return the path of the archive, and create it if it is missing. The environment must exist.
+
+    Raise NoEnvironment, Cancelled, or OSError on failure.
+    """
     path = pack_of(root, lock)
     if is_packed(root, lock):
         return path
-    holder = take_lock(prefix_of(root, lock) + ".lock", say, cancelled, _WAIT)
+    descriptor = take_lock(prefix_of(root, lock) + ".lock", report, cancelled, _WAIT_MESSAGE)
     try:
-        if not is_packed(root, lock):  # somebody else may have made it meanwhile
-            _make(root, lock, say, cancelled)
+        if not is_packed(root, lock):  # another process may have just created it
+            _create_archive(root, lock, report, cancelled)
     finally:
-        os.close(holder)
+        os.close(descriptor)
     return path
 
 
-def _make(root: Root, lock: Lock, say: Say, cancelled: Callable[[], bool]) -> None:
-    begun = time.monotonic()
+def _create_archive(root: Root, lock: Lock, report: Report, cancelled: Callable[[], bool]) -> None:
+    started = time.monotonic()
     path, scratch = pack_of(root, lock), prefix_of(root, lock) + ".tmp"
     part = path + ".part"
     remove(scratch)
     try:
         os.mkdir(scratch, 0o700)
-        items = items_of(root, lock, scratch, say)
-        total = sum(one.size for one in items)
-        say("packing the environment for the executors: %d files, %.0f MB" % (len(items), total / 1e6))
+        items = collect_items(root, lock, scratch, report)
+        total = sum(item.size for item in items)
+        report("packing the environment for the executors: %d files, %.0f MB" % (len(items), total / 1e6))
         with open(part, "wb") as file:
-            _write(file, items, _Progress(total, say, cancelled))
+            _write_archive(file, items, _Progress(total, report, cancelled))
             file.flush()
             os.fchmod(file.fileno(), 0o400)
             os.fsync(file.fileno())
         failpoint("pack-written")
         os.replace(part, path)
-        note_pack(root, lock)
+        record_pack(root, lock)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise full(root.path) from None
+            raise disk_full_error(root.path) from None
         raise
     finally:
         remove(scratch)
         remove(part)
-    say("packed: %.1f MB after %.1f s" % (os.path.getsize(path) / 1e6, time.monotonic() - begun))
+    report("packed: %.1f MB after %.1f s" % (os.path.getsize(path) / 1e6, time.monotonic() - started))
 
 
 class _Progress:
-    """Told of every block: it ends the work if somebody wants that, and says now and then how far it is."""
+    """Progress reports at intervals; ``add`` raises Cancelled if the run is canceled."""
 
-    def __init__(self, total: int, say: Say, cancelled: Callable[[], bool]) -> None:
+    def __init__(self, total: int, report: Report, cancelled: Callable[[], bool]) -> None:
         self._total = total
         self._done = 0
-        self._say = say
+        self._report = report
         self._cancelled = cancelled
-        self._told = self._looked = time.monotonic()
+        self._last_report = self._last_check = time.monotonic()
 
     def add(self, size: int) -> None:
         self._done += size
         now = time.monotonic()
-        if now > self._looked + 0.1:
-            self._looked = now
+        if now > self._last_check + 0.1:
+            self._last_check = now
             if self._cancelled():
                 raise Cancelled
-        if now > self._told + SILENCE:
-            self._told = now
-            self._say("… %.0f of %.0f MB packed" % (self._done / 1e6, self._total / 1e6))
+        if now > self._last_report + REPORT_INTERVAL:
+            self._last_report = now
+            self._report("… %.0f of %.0f MB packed" % (self._done / 1e6, self._total / 1e6))
 
 
-class _Reader(io.RawIOBase):
-    """A file whose every block is counted."""
+class _CountingReader(io.RawIOBase):
+    """A file reader that counts bytes for progress reports."""
 
     def __init__(self, file: Any, progress: _Progress) -> None:
         super().__init__()
@@ -116,26 +119,32 @@ class _Reader(io.RawIOBase):
         return data
 
 
-def _write(file: Any, items: List[Item], progress: _Progress) -> None:
-    """The same items make the same bytes: no names of owners, no time of the packing."""
-    with gzip.GzipFile("", "wb", _LEVEL, file, 0) as squeezed, tarfile.TarFile("", "w", squeezed, _FORMAT) as tar:
-        tar.copybufsize = _BLOCK  # type: ignore[attr-defined]
-        for one in items:
-            entry = tarfile.TarInfo(one.name)
-            if one.link:
-                entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, one.link, 0o777
+def _write_archive(file: Any, items: List[ArchiveItem], progress: _Progress) -> None:
+    """Write the archive.
+
+    The same items produce the same bytes: neither owners nor the packing time are stored.
+    """
+    with gzip.GzipFile("", "wb", _COMPRESSION, file, 0) as packed, tarfile.TarFile("", "w", packed, _FORMAT) as tar:
+        tar.copybufsize = _BLOCK_SIZE  # type: ignore[attr-defined]
+        for item in items:
+            entry = tarfile.TarInfo(item.name)
+            if item.link:
+                entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, item.link, 0o777
                 tar.addfile(entry)
-            elif one.text:
-                entry.size, entry.mode = one.size, 0o755
-                tar.addfile(entry, io.BytesIO(one.text.encode("ascii")))
+            elif item.text:
+                entry.size, entry.mode = item.size, 0o755
+                tar.addfile(entry, io.BytesIO(item.text.encode("ascii")))
             else:
-                _add(tar, entry, one.path, progress)
+                _add_file(tar, entry, item.path, progress)
 
 
-def _add(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: str, progress: _Progress) -> None:
-    """With its time, by which bytecode knows its source; and writable, so that Spark can remove it when it is done."""
-    with open(path, "rb", _BLOCK) as file:
-        facts = os.fstat(file.fileno())
-        entry.size, entry.mtime = facts.st_size, int(facts.st_mtime)
-        entry.mode = 0o755 if facts.st_mode & stat.S_IXUSR else 0o644
-        tar.addfile(entry, _Reader(file, progress))
+def _add_file(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: str, progress: _Progress) -> None:
+    """Add a file with its modification time, which Python uses to validate bytecode.
+
+    The file is writable, so that Spark can delete it.
+    """
+    with open(path, "rb", _BLOCK_SIZE) as file:
+        status = os.fstat(file.fileno())
+        entry.size, entry.mtime = status.st_size, int(status.st_mtime)
+        entry.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+        tar.addfile(entry, _CountingReader(file, progress))

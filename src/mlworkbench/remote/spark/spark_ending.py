@@ -1,16 +1,19 @@
-"""How a failed Spark run ended, and why: the log and Spark's own account of it, in one line. Loaded at a failure."""
+"""Explain in one line why a Spark run failed, based on the log and Spark's events.
+
+This module is imported only after a failure.
+"""
 
 from __future__ import annotations
 
 import os
 
-from ..cause import exception_in, explain, read_tail, signal_name
+from ..failure_cause import explain_failure, find_exception, read_tail, signal_name
 from ..shared import endings
-from ..shared.failure import checked, failure, text_of
-from ..shared.files import read_json
-from .reasons import MEMORY, last_error, memory_error, own_words, said_by_java
+from ..shared.atomic_files import read_json
+from ..shared.failure import failure, parse_failure, text_of
+from .spark_reasons import MEMORY, java_error, last_error, memory_error, script_output
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -20,87 +23,106 @@ if TYPE_CHECKING:
 
     Facts = Dict[str, Any]
 
-CANNOT_START = 78  # of inrun/mlworkbench/_spark, which then writes why
+CANNOT_START = 78  # exit code of inrun/mlworkbench/_spark, which writes the reason to REFUSAL
 REFUSAL = "failure.json"
-_MEMORY = "spark-out-of-memory"  # code
-_LENGTH = 800
-_SIGNALLED = 128  # and more: how Spark tells of a signal that ended the Python beside it
-_ENDED, _KILLED = (1, 2, 15), (4, 6, 7, 8, 9, 11)
-_GATEWAY = "py4j.protocol.Py4J"  # Python's word for whatever happened in Java
-_FILE = "aml_config/spark_dependencies.yml"
+_OUT_OF_MEMORY = "spark-out-of-memory"  # failure code
+_MAX_LENGTH = 800
+_SIGNAL_BASE = 128  # base to which Spark adds the signal that ended the driver's Python process
+_TERMINATING, _KILLING = (1, 2, 15), (4, 6, 7, 8, 9, 11)
+_PY4J = "py4j.protocol.Py4J"  # prefix of Python exceptions for Java errors
+_SETTINGS_FILE = "aml_config/spark_dependencies.yml"
 
 
-def judge(
-    run: RunFolder, ended: Facts, reason: Reason, application: Application, mask: Callable[[str], str]
+def explain_ending(
+    run: RunFolder, exit_facts: Facts, reason: Reason, application: Application, mask: Callable[[str], str]
 ) -> Tuple[str, Reason]:
-    """``reason``: what the log says by itself. Without the log (its secrets are not known) Spark's account is left."""
-    refused = _refused(run, mask) if ended["code"] == CANNOT_START else None
-    if refused:
-        return endings.COULD_NOT_START, refused
+    """Return the ending and a reason that includes Spark's events.
+
+    ``reason`` is based on the log alone. ``mask`` returns "" if the secrets are not available: then, neither the
+    log nor Spark's messages are used.
+    """
+    refusal = _read_refusal(run, mask) if exit_facts["code"] == CANNOT_START else None
+    if refusal:
+        return endings.COULD_NOT_START, refusal
     text = mask(read_tail(run.log))
-    account = dict(application.data["failure"] or {})
-    account["reason"] = mask(account.get("reason") or "")
-    own = exception_in(own_words(text), run.work, "the driver's Python") if text else None
-    words = _lost(ended, application, text) or _why(own, ended, text, account) or text_of(reason)
-    known = own or checked(reason) or failure("script-failed", "")
-    known["message"] = words.replace(run.work + "/", "")[:_LENGTH]
-    return endings.FAILED, _with_memory(known, text, account, application)
+    spark_failure = dict(application.data["failure"] or {})
+    spark_failure["reason"] = mask(spark_failure.get("reason") or "")
+    script_failure = find_exception(script_output(text), run.work, "the driver's Python") if text else None
+    message = (
+        _lost_driver(exit_facts, application, text)
+        or _explain_failure(script_failure, exit_facts, text, spark_failure)
+        or text_of(reason)
+    )
+    result = script_failure or parse_failure(reason) or failure("script-failed", "")
+    result["message"] = message.replace(run.work + "/", "")[:_MAX_LENGTH]
+    return endings.FAILED, _add_memory_hint(result, text, spark_failure, application)
 
 
-def _refused(run: RunFolder, mask: Callable[[str], str]) -> Optional[Failure]:
-    """Why the program before Spark did not start it."""
-    known = checked(read_json(os.path.join(run.spark, REFUSAL)))
-    if known is None:
+def _read_refusal(run: RunFolder, mask: Callable[[str], str]) -> Optional[Failure]:
+    """Return why ``inrun/mlworkbench/_spark`` did not start Spark, or None if it recorded no reason."""
+    refusal = parse_failure(read_json(os.path.join(run.spark, REFUSAL)))
+    if refusal is None:
         return None
-    message, hint = mask(known["message"])[:_LENGTH], mask(known["hint"] or "")[:_LENGTH]
-    return failure(known["code"], message, hint or None, known["explain"]) if message else None
+    message, hint = mask(refusal["message"])[:_MAX_LENGTH], mask(refusal["hint"] or "")[:_MAX_LENGTH]
+    return failure(refusal["code"], message, hint or None, refusal["explain"]) if message else None
 
 
-def _lost(ended: Facts, application: Application, text: str) -> Optional[str]:
-    """The driver did not end by itself: its JVM, or the Python beside it, was killed."""
-    number, code = ended["signal"], ended["code"]
-    if number is None and (code is None or code - _SIGNALLED not in (*_ENDED, *_KILLED)):
+def _lost_driver(exit_facts: Facts, application: Application, text: str) -> Optional[str]:
+    """Describe the loss of the driver if its JVM or its Python process was killed."""
+    number, code = exit_facts["signal"], exit_facts["code"]
+    if number is None and (code is None or code - _SIGNAL_BASE not in (*_TERMINATING, *_KILLING)):
         return None
-    if number is None and exception_in(own_words(text), "", ""):
-        return None  # the script says itself why it exits so
+    if number is None and find_exception(script_output(text), "", ""):
+        return None  # the script's exception explains the exit code
     stages = application.progress()["stages"]
     noun = "stage" if stages["total"] == 1 else "stages"
     done = "; %d of %d %s completed" % (stages["done"], stages["total"], noun) if stages["total"] else ""
-    killed = number if number is not None else code - _SIGNALLED
-    of_java = number is not None or killed in _ENDED  # asked to end, Java exits by itself
-    what = "the Spark driver was lost" if of_java else "the Python process of the Spark driver was lost"
+    killed = number if number is not None else code - _SIGNAL_BASE
+    is_jvm = number is not None or killed in _TERMINATING  # on such a signal, the JVM exits with 128 + signal
+    what = "the Spark driver was lost" if is_jvm else "the Python process of the Spark driver was lost"
     return "%s: killed by signal %d (%s)%s" % (what, killed, signal_name(killed), done)
 
 
-def _why(own: Optional[Failure], ended: Facts, text: str, account: Facts) -> Optional[str]:
-    """The traceback of the script, and what Spark says where that tells only that Java failed."""
-    said: str = account["reason"]
-    words = text_of(own or explain(own_words(text), "", "", ended["code"], None)) if text else ""
-    java = own is not None and words.startswith(_GATEWAY)
-    if own and not java:
-        return words + _where(account) if said and words.startswith(said) else words
-    if said and java:
-        if not said.startswith(("Job ", "Stage ", "Task ", "[")):  # an exception of Python code
-            return said + _where(account)
-        return words + "; Spark: " + said
-    more = said_by_java(text) if java else last_error(text) or said
-    return words + "; Spark: " + more if words and more else words or said or None
+def _explain_failure(
+    script_failure: Optional[Failure], exit_facts: Facts, text: str, spark_failure: Facts
+) -> Optional[str]:
+    """Return the script's exception, with Spark's reason if the exception only reports a Java error."""
+    spark_reason: str = spark_failure["reason"]
+    message = (
+        text_of(script_failure or explain_failure(script_output(text), "", "", exit_facts["code"], None))
+        if text
+        else ""
+    )
+    is_java_error = script_failure is not None and message.startswith(_PY4J)
+    if script_failure and not is_java_error:
+        return (
+            message + _describe_stage(spark_failure) if spark_reason and message.startswith(spark_reason) else message
+        )
+    if spark_reason and is_java_error:
+        if not spark_reason.startswith(("Job ", "Stage ", "Task ", "[")):  # an exception in Python code
+            return spark_reason + _describe_stage(spark_failure)
+        return message + "; Spark: " + spark_reason
+    details = java_error(text) if is_java_error else last_error(text) or spark_reason
+    return message + "; Spark: " + details if message and details else message or spark_reason or None
 
 
-def _where(account: Facts) -> str:
-    if account.get("stage") is None:
+def _describe_stage(spark_failure: Facts) -> str:
+    if spark_failure.get("stage") is None:
         return ""
-    return ", in a task of stage %d%s" % (account["stage"], " (%s)" % account["name"] if account.get("name") else "")
+    return ", in a task of stage %d%s" % (
+        spark_failure["stage"],
+        " (%s)" % spark_failure["name"] if spark_failure.get("name") else "",
+    )
 
 
-def _with_memory(known: Failure, text: str, account: Facts, application: Application) -> Failure:
-    """Whose memory ended, and the setting that gives more."""
-    if MEMORY in account["reason"] and application.data["seen"]:
+def _add_memory_hint(result: Failure, text: str, spark_failure: Facts, application: Application) -> Failure:
+    """If a process ran out of memory, name that process, and add a hint about its memory setting."""
+    if MEMORY in spark_failure["reason"] and application.data["seen"]:
         what, setting = "an executor ran out of memory", "spark.executor.memory"
     else:
-        found = memory_error(text)
-        if not found:
-            return known
-        what, setting = "the driver ran out of memory (%s)" % found, "spark.driver.memory"
-    message, hint = "%s; %s" % (known["message"], what), "raise %s in %s" % (setting, _FILE)
-    return failure(_MEMORY, message, hint, known["explain"])
+        error = memory_error(text)
+        if not error:
+            return result
+        what, setting = "the driver ran out of memory (%s)" % error, "spark.driver.memory"
+    message, hint = "%s; %s" % (result["message"], what), "raise %s in %s" % (setting, _SETTINGS_FILE)
+    return failure(_OUT_OF_MEMORY, message, hint, result["explain"])

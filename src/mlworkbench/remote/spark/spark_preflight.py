@@ -1,4 +1,4 @@
-"""Whether Spark and Java are there, before anybody starts: the same code looks as when it starts."""
+"""Check before a run whether Spark and Java are installed, using the code that would start them."""
 
 from __future__ import annotations
 
@@ -7,50 +7,57 @@ import socket
 import subprocess
 import sys
 
-from ..shared.untrusted import parse_json
+from ..shared.untrusted_json import parse_json
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Any, Dict
 
 STARTER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "inrun", "mlworkbench", "_spark")
-_PATIENCE = 20.0
-_CONNECT = 5.0
+_TIMEOUT = 20.0
+_CONNECT_TIMEOUT = 5.0
 _VARIABLES = ("JAVA_HOME", "SPARK_HOME", "PATH")
 
 
-def look(request: Dict[str, Any]) -> Dict[str, Any]:
-    """``python`` is the one that runs the script; None: one that is made first, with these ``packages``."""
-    told_python = request.get("python")
-    python = os.path.expanduser(str(told_python or sys.executable))
-    words = [python, STARTER, "--look" if told_python else "--look-around"]
-    words.append(str(request.get("location") or "spark-submit"))
-    words += [str(one) for one in request.get("packages") or ()]
-    given = request.get("environment") or {}
-    environment = dict(os.environ, **{name: str(given[name]) for name in _VARIABLES if name in given})
-    reached = _reach(str(request.get("master") or ""))
+def check_spark(request: Dict[str, Any]) -> Dict[str, Any]:
+    """Return whether Spark can start for a run, and whether its master responds.
+
+    ``python`` in the request is the script's interpreter, or None if its environment is not built yet. In that
+    case, ``packages`` lists the Spark and Java packages of the environment.
+    """
+    given_python = request.get("python")
+    python = os.path.expanduser(str(given_python or sys.executable))
+    command = [python, STARTER, "--look" if given_python else "--look-around"]
+    command.append(str(request.get("location") or "spark-submit"))
+    command += [str(package) for package in request.get("packages") or ()]
+    variables = request.get("environment") or {}
+    environment = dict(os.environ, **{name: str(variables[name]) for name in _VARIABLES if name in variables})
+    connection = _check_master(str(request.get("master") or ""))
     try:
-        told = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, timeout=_PATIENCE, check=False
+        output = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, timeout=_TIMEOUT, check=False
         ).stdout
-        return dict(parse_json(told.decode("utf-8")), **reached)
+        return dict(parse_json(output.decode("utf-8")), **connection)
     except (OSError, ValueError, subprocess.SubprocessError):
-        return dict(reached, ok=True)  # a Python that does not start has its own words for that, at the start
+        return dict(connection, ok=True)  # if Python does not start, the run itself reports it
 
 
-def _reach(master: str) -> Dict[str, Any]:
-    """Whether a standalone master answers; one of several is enough. Others have no address that could be tried."""
+def _check_master(master: str) -> Dict[str, Any]:
+    """Check whether a standalone master responds. Other masters have no address to test.
+
+    If there are several standalone masters, one response is sufficient.
+    """
     if not master.startswith("spark://"):
         return {}
-    why = "it has no address"
-    for place in master[len("spark://") :].split(","):
-        host, _, port = place.rpartition(":")
+    error_text = "it has no address"
+    for address in master[len("spark://") :].split(","):
+        host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
-            why = "%s has no port" % place[:100]
+            error_text = "%s has no port" % address[:100]
             continue
         try:
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
             return {"reached": True}
         except (OSError, ValueError) as error:
-            why = str(error)
-    return {"unreachable": why[:200]}
+            error_text = str(error)
+    return {"unreachable": error_text[:200]}

@@ -1,1 +1,1 @@
-"""How a supervisor gets to run on a target, one file per starter; ``starter.py`` says what each must be able to do."""
+"""Starters, which launch the supervisor of a run on a target; ``starter.py`` defines their interface."""

@@ -1,37 +1,40 @@
-"""The starter of a machine without a scheduler: the supervisor is a process that outlives the agent.
+"""The starter for machines without a scheduler: the supervisor is a process that outlives the agent.
 
-The claim in the run folder is its handle, and its lock says whether it lives.
+The handle is the claim in the run folder, and the lock shows whether the supervisor is alive.
 """
 
 from __future__ import annotations
 
-from ..background import leave_behind
+from ..background_process import run_in_background
 from ..shared import machine
 from ..shared.layout import RunFolder
 from ..shared.starter_names import ENDED, RUNNING, UNKNOWN
-from ..unresponsive import rouse
+from ..stalled_supervisor import recover_supervisor
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Dict, Optional
 
     from ..run_spec import Spec
     from ..supervision import Supervision
-    from .starter import Handle, Standing
+    from .starter import Handle, JobStatus
 
 
 def start(run: RunFolder, spec: Spec, secrets: Dict[str, str], supervision: Supervision) -> Handle:
     """Fork the supervisor, and wait until it has claimed the run."""
-    return leave_behind(run, supervision.work)
+    return run_in_background(run, supervision.work)
 
 
-def status(handles: Dict[str, Handle]) -> Dict[str, Standing]:
-    """By the locks of the supervisors; a run without one has ended, or waits for its next contact."""
+def status(handles: Dict[str, Handle]) -> Dict[str, JobStatus]:
+    """Return the status of each run, based on its supervisor's lock.
+
+    A run without a supervisor has ended, or is waiting for the next contact, which starts a new supervisor.
+    """
     return {name: _status(RunFolder(handle["folder"])) for name, handle in handles.items()}
 
 
-def _status(run: RunFolder) -> Standing:
-    from ..environments.stock import has_ended  # noqa: PLC0415 - a start needs none of it
+def _status(run: RunFolder) -> JobStatus:
+    from ..environments.environment_store import has_ended  # noqa: PLC0415 - a start does not need it
 
     if machine.is_locked(run.lock):
         return {"state": RUNNING}
@@ -39,5 +42,5 @@ def _status(run: RunFolder) -> Standing:
 
 
 def cancel(handle: Handle, grace: Optional[float]) -> bool:
-    """The supervisor reads the cancel from the run folder; one that does not react is ended, and gets a successor."""
-    return machine.FORKS and rouse(RunFolder(handle["folder"]))
+    """Replace a supervisor that does not respond. A healthy one reads the cancel from the run folder."""
+    return machine.CAN_FORK and recover_supervisor(RunFolder(handle["folder"]))

@@ -1,8 +1,9 @@
-"""What a starter is: a module with ``start``, ``status`` and ``cancel``, chosen by the name in a run's spec.
+"""The interface of starters: modules with ``start``, ``status``, and ``cancel``.
 
-A starter decides where the supervisor of a run gets to run: a process beside the agent, or a job of a scheduler. The
-supervisor does not care. Where an environment is built can be chosen, too: a starter may call ``prepare_environment``
-(``environments/step.py``) before it starts the supervisor, which then finds the environment ready.
+The spec of a run names its starter. A starter decides where the supervisor of a run executes: in a
+process on the agent's machine, or in a scheduler job. The supervisor is the same in both cases. A starter
+may also choose where an environment is built: it may call ``prepare_environment``
+(``environments/environment_step.py``) before it starts the supervisor.
 """
 
 from __future__ import annotations
@@ -10,49 +11,55 @@ from __future__ import annotations
 import os
 
 from ..journal import log
-from ..shared.files import read_json, write_whole
+from ..shared.atomic_files import read_json, write_atomic
 from ..shared.layout import Root, RunFolder
 from ..shared.starter_names import DETACHED, ENDED, PLUGIN, UNKNOWN
 from . import detached
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Protocol, TypedDict
 
     from ..run_spec import Spec
     from ..supervision import Supervision
 
-    Handle = Dict[str, Any]  # what a starter must remember of a run; "folder" is always the run folder
+    Handle = Dict[str, Any]  # data that a starter stores about a run; "folder" is always the run folder
 
-    class Standing(TypedDict, total=False):
-        """What a scheduler reports about a run. ``state`` is always there."""
+    class JobStatus(TypedDict, total=False):
+        """A scheduler's report about a run. ``state`` is always present."""
 
         state: str  # queued, running, ended, or unknown
-        reason: str  # why it is queued, how it ended, or why nothing is known
-        position: int  # in the queue
-        estimated_start: float  # seconds since 1970
+        reason: str  # why the job is queued, how it ended, or why its state is unknown
+        position: int  # position in the queue
+        estimated_start: float  # Unix timestamp
         nodes: List[str]
 
     class Starter(Protocol):
-        """Each call may raise anything; what it raises is the reason that is reported."""
+        """A starter. Its methods may raise any exception; the caller reports or logs it."""
 
         def start(self, run: RunFolder, spec: Spec, secrets: Dict[str, str], supervision: Supervision) -> Handle:
-            """Leave a supervisor behind. The handle is stored in the run folder."""
+            """Start a supervisor. Return the handle, which is stored in the run folder."""
 
-        def status(self, handles: Dict[str, Handle]) -> Dict[str, Standing]:
-            """How many runs stand, in one call: run ID → handle becomes run ID → standing."""
+        def status(self, handles: Dict[str, Handle]) -> Dict[str, JobStatus]:
+            """Return the status of several runs in one call. Both mappings have run IDs as keys."""
 
         def cancel(self, handle: Handle, grace: Optional[float]) -> Optional[bool]:
-            """Ask for the end of a run whose ``cancel.json`` is written. True: it needs a new supervisor."""
+            """Request the end of a run whose ``cancel.json`` exists.
+
+            Return True if the run needs a new supervisor.
+            """
 
 
-def name_of(spec: Spec) -> str:
-    """The starter of a run. A sweep's conductor runs beside the agent; the starter is for its children."""
+def starter_name(spec: Spec) -> str:
+    """Return the name of a run's starter.
+
+    The conductor of a sweep always runs on the agent's machine; the starter in its spec is for its children.
+    """
     return DETACHED if spec.get("sweep") else spec.get("starter") or DETACHED
 
 
-def starter_of(name: str) -> Starter:
-    """A starter by its name; raises ValueError if there is none."""
+def load_starter(name: str) -> Starter:
+    """Return the starter with this name. Raise ValueError if there is none."""
     if name == DETACHED:
         return detached
     plugin = name[len(PLUGIN) :]
@@ -66,70 +73,76 @@ def starter_of(name: str) -> Starter:
 
 
 def start(supervision: Supervision) -> Dict[str, Any]:
-    """Start a run by the starter of its spec; the answer to the client. A scheduler gets a run once."""
+    """Start a run with the starter in its spec, and return the response.
+
+    A run is submitted to a scheduler again only if its previous job has ended.
+    """
     run, spec, secrets = supervision.run, supervision.spec, supervision.secrets
-    # A run that was cancelled before it started needs no scheduler: only its ending is to be recorded.
-    name = DETACHED if os.path.exists(run.cancel) else name_of(spec)
+    # A run that was canceled before it started needs no scheduler: only its ending must be recorded.
+    name = DETACHED if os.path.exists(run.cancel) else starter_name(spec)
     if name == DETACHED:
-        return starter_of(name).start(run, spec, secrets, supervision)
+        return load_starter(name).start(run, spec, secrets, supervision)
     if os.path.exists(run.owner):
         return {"ok": True, "claimed": False, "owner": read_json(run.owner)}
-    standing = standing_of(run)
-    if standing is None or standing["state"] == ENDED:
+    job = read_status(run)
+    if job is None or job["state"] == ENDED:
         try:
-            handle = starter_of(name).start(run, spec, secrets, supervision)
-        except Exception as error:  # noqa: BLE001 - a starter calls programs of a scheduler, and may be a plugin's
-            return {"ok": False, "problem": "starter %s failed: %s" % (name, _words(error))}
-        write_whole(run.handle, {"starter": name, "handle": handle})
+            handle = load_starter(name).start(run, spec, secrets, supervision)
+        except Exception as error:  # noqa: BLE001 - a starter runs scheduler programs, and may be a plugin
+            return {"ok": False, "problem": "starter %s failed: %s" % (name, _format_error(error))}
+        write_atomic(run.handle, {"starter": name, "handle": handle})
     return {"ok": True, "claimed": True}
 
 
-def handle_of(run: RunFolder) -> Optional[Dict[str, Any]]:
-    """Starter and handle of a run that was given to a scheduler; None: it was not."""
+def read_handle(run: RunFolder) -> Optional[Dict[str, Any]]:
+    """Return the starter and handle of a run that was submitted to a scheduler, or None."""
     return read_json(run.handle, "starter", "handle")
 
 
-def standing_of(run: RunFolder) -> Optional[Standing]:
-    """What the scheduler reports about a run; None: no scheduler has it, and its lock says whether it is supervised."""
-    known = handle_of(run)
-    return None if known is None else _ask(str(known["starter"]), {run.path: run})[run.path]
+def read_status(run: RunFolder) -> Optional[JobStatus]:
+    """Return the scheduler's status of a run, or None if it was not submitted to a scheduler.
+
+    Without a scheduler, the lock of the run shows whether its supervisor is alive.
+    """
+    record = read_handle(run)
+    return None if record is None else _query_starter(str(record["starter"]), {run.path: run})[run.path]
 
 
-def statuses(root: Root, names: List[str]) -> Dict[str, Standing]:
-    """How runs stand, each starter asked once."""
+def read_statuses(root: Root, names: List[str]) -> Dict[str, JobStatus]:
+    """Return the status of each run, with one call per starter."""
     groups: Dict[str, Dict[str, RunFolder]] = {}
     for name in names:
         run = root.run(name)
-        groups.setdefault(str((handle_of(run) or {}).get("starter", DETACHED)), {})[name] = run
-    found: Dict[str, Standing] = {}
+        groups.setdefault(str((read_handle(run) or {}).get("starter", DETACHED)), {})[name] = run
+    result: Dict[str, JobStatus] = {}
     for starter, runs in groups.items():
-        found.update(_ask(starter, runs))
-    return found
+        result.update(_query_starter(starter, runs))
+    return result
 
 
-def _ask(starter: str, runs: Dict[str, RunFolder]) -> Dict[str, Standing]:
-    """A scheduler that does not respond is no evidence about any run."""
-    unknown: Dict[str, Standing] = {name: {"state": UNKNOWN} for name in runs}
+def _query_starter(starter: str, runs: Dict[str, RunFolder]) -> Dict[str, JobStatus]:
+    """Query a starter. If it does not respond, the state of each run is unknown."""
+    unknown: Dict[str, JobStatus] = {name: {"state": UNKNOWN} for name in runs}
     try:
-        found = starter_of(starter).status({name: _full_handle(run) for name, run in runs.items()})
-        return {name: found.get(name) or unknown[name] for name in runs}
+        reported = load_starter(starter).status({name: _full_handle(run) for name, run in runs.items()})
+        return {name: reported.get(name) or unknown[name] for name in runs}
     except Exception as error:  # noqa: BLE001 - as above
-        return {name: {"state": UNKNOWN, "reason": _words(error)} for name in runs}
+        return {name: {"state": UNKNOWN, "reason": _format_error(error)} for name in runs}
 
 
 def cancel(run: RunFolder, grace: Optional[float]) -> bool:
-    """Tell the starter that the end of a run was asked for. True: the run needs a new supervisor."""
-    name = str((handle_of(run) or {}).get("starter", DETACHED))
+    """Forward a cancel to the starter. Return whether the run needs a new supervisor."""
+    name = str((read_handle(run) or {}).get("starter", DETACHED))
     try:
-        return bool(starter_of(name).cancel(_full_handle(run), grace))
+        return bool(load_starter(name).cancel(_full_handle(run), grace))
     except Exception as error:  # noqa: BLE001 - as above; the supervisor reads the cancel from the run folder
-        log("starter %s cannot cancel the run: %s" % (name, _words(error)))
+        log("starter %s cannot cancel the run: %s" % (name, _format_error(error)))
         return False
 
 
 def _full_handle(run: RunFolder) -> Handle:
-    return dict((handle_of(run) or {}).get("handle") or {}, folder=run.path)
+    return dict((read_handle(run) or {}).get("handle") or {}, folder=run.path)
 
 
-def _words(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return "%s: %s" % (type(error).__name__, error)

@@ -1,1 +1,1 @@
-"""Metrics of scripts that know nothing of us: TensorBoard's event files, and lines that the script prints."""
+"""Metrics of scripts that do not use the in-run library: TensorBoard event files and printed lines."""

@@ -1,12 +1,15 @@
-"""Scalars of TensorBoard event files below a run's folder → ``metrics/tensorboard``, while they are being written.
+"""Copy scalars from TensorBoard event files in the working folder while they are written.
+
+The scalars are written to ``metrics/tensorboard``.
 
     files = EventFiles(run.work)
-    board = Board(files, os.path.join(run.metrics, "tensorboard"), started)
-    files.look()        # now and then
-    board.look()        # now and then: takes a fraction of a second, at most
-    board.finish()      # after the end of the script: everything
+    reader = TensorBoardReader(files, os.path.join(run.metrics, "tensorboard"), started)
+    files.search()       # regularly
+    reader.poll()        # regularly: takes a fraction of a second at most
+    reader.finish()      # after the script has ended: reads everything
 
-A script's file is hostile: links are not followed, sizes and counts are bounded, damage ends that file only.
+Event files are not trusted: links are not followed, sizes and counts are bounded, and damage
+affects one file only.
 """
 
 from __future__ import annotations
@@ -14,131 +17,138 @@ from __future__ import annotations
 import os
 import time
 
-from ..serve import open_beneath, read_open
-from ..shared.tree import Folders
-from .appended import Appended
-from .eventfile import (
-    CUT,
-    HEAD,
-    LONGEST,
-    MOST_FIELDS,
-    TAIL,
-    Broken,
+from ..run_reader import open_regular_file, read_descriptor
+from ..shared.folder_tree import FolderHandles
+from .event_file import (
+    HEAD_SIZE,
+    MAX_FIELDS,
+    MAX_RECORD,
+    SHORTENED_PREFIX,
+    TAIL_SIZE,
+    InvalidEventFile,
     TooManyFields,
-    event,
+    iterate_records,
+    parse_event,
     record_length,
-    records,
-    shortened,
+    shorten,
 )
-from .search import EventFiles
+from .metrics_appender import MetricsAppender
+from .tensorboard_search import EventFiles
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Optional, Set
 
-    from .appended import Source
+    from .metrics_appender import Source
 
 PHASES = frozenset("train training val valid validation test testing eval evaluation dev".split())
-LEFT_OUT = "tensorboard.left-out"  # tag of a run that says which scalars are not among its metrics
-MOST_SCALARS = 10000  # of one record
-_LONGEST_PREFIX = 200  # bytes: it is repeated for each scalar
-_CUT = CUT.decode("ascii")
-_SHORTENED = "long metric names are shortened and begin with %s" % _CUT
+LEFT_OUT = "tensorboard.left-out"  # tag that describes data missing from the run's metrics
+MAX_SCALARS = 10000  # maximum per record
+_MAX_PREFIX = 200  # maximum bytes, because the prefix is repeated for each scalar
+_SHORTENED_PREFIX = SHORTENED_PREFIX.decode("ascii")
+_SHORTENED_MESSAGE = "long metric names are shortened and begin with %s" % _SHORTENED_PREFIX
 _CHUNK = 256 * 1024
-_TURN = 0.1  # seconds of one look
-_EARLIER = 2.0  # seconds that clocks may differ: a file that began before the script is not the script's
+_POLL_SECONDS = 0.1  # maximum duration of a poll
+_CLOCK_TOLERANCE = 2.0  # seconds by which clocks may differ: older files are not from this run
 
 
-class Board:
-    """The event files of one run."""
+class TensorBoardReader:
+    """Reader of the event files of one run."""
 
     def __init__(self, files: EventFiles, target: str, started: float) -> None:
         self._files = files
         self._folder = files.folder
-        self._file = Appended(target)
+        self._file = MetricsAppender(target)
         self._started = started
-        self._older: Set[str] = set()
-        self._left_out: Set[str] = set()  # as they are in the file already
-        self._skipped: Set[str] = set()  # sentences
-        self.refused = False  # by the disk, the last time
+        self._older_files: Set[str] = set()
+        self._written_messages: Set[str] = set()  # messages already in the file
+        self._messages: Set[str] = set()  # messages about unread data, with reasons
+        self.disk_failed = False  # whether the last poll failed
 
-    def look(self, seconds: float = _TURN) -> bool:
-        """Take in what is new, for so long; whether that was all. A disk that refuses is tried again next time."""
-        end = time.monotonic() + seconds
+    def poll(self, seconds: float = _POLL_SECONDS) -> bool:
+        """Read records for at most ``seconds``, and return whether the end was reached.
+
+        Disk errors are retried later.
+        """
+        deadline = time.monotonic() + seconds
         if not self._files.found and not self._files.left_out:
             return True
         try:
-            folders = Folders(self._folder)
+            folders = FolderHandles(self._folder)
         except OSError:
-            return True  # the folder is away, and with it all that is new
+            return True  # the folder no longer exists, so there is nothing to read
         try:
             with folders:
                 self._file.open()
-                whole = all(self._take(name, folders, end) for name in self._files.found)
+                is_complete = all(self._read_file(name, folders, deadline) for name in self._files.found)
                 self._write_left_out()
         except OSError:
-            self.refused = True
+            self.disk_failed = True
             return False
-        self.refused = False
-        return whole
+        self.disk_failed = False
+        return is_complete
 
-    def _take(self, name: str, folders: Folders, end: float) -> bool:
-        """Take in what is new in one file, until then; whether that was all."""
-        descriptor = open_beneath(folders, name)
+    def _read_file(self, name: str, folders: FolderHandles, deadline: float) -> bool:
+        """Read new records of a file until the deadline, and return whether the end was reached."""
+        descriptor = open_regular_file(folders, name)
         if descriptor is None:
             return True
         try:
-            source = self._file.sources.get(name) or self._begin(name, descriptor)
-            while source is not None and not source.broken and self._take_some(source, descriptor):
+            source = self._file.sources.get(name) or self._add_source(name, descriptor)
+            while source is not None and not source.broken and self._read_records(source, descriptor):
                 self._file.write()
-                if time.monotonic() >= end:
+                if time.monotonic() >= deadline:
                     return False
             return True
         finally:
             os.close(descriptor)
 
     def finish(self, seconds: float = 60.0) -> bool:
-        """Everything that is there, for so long at most; then let go of the file."""
+        """Read all remaining records within ``seconds``, then close the file."""
         try:
-            whole = self.look(seconds)
-            if not whole and not self.refused:
-                self._skipped.add("not all event files could be read in time")
+            is_complete = self.poll(seconds)
+            if not is_complete and not self.disk_failed:
+                self._messages.add("not all event files could be read in time")
                 self._write_left_out()
-            return whole
+            return is_complete
         finally:
             self._file.close()
 
     def _write_left_out(self) -> None:
-        """A tag of the run says what is not among its metrics."""
-        sentences = self._skipped | self._files.left_out
-        if sentences - self._left_out:
-            self._file.add_tag(LEFT_OUT, "; ".join(sorted(sentences)))
+        """Record in a tag of the run what is missing from its metrics."""
+        messages = self._messages | self._files.left_out
+        if messages - self._written_messages:
+            self._file.add_tag(LEFT_OUT, "; ".join(sorted(messages)))
         self._file.write()
-        self._left_out = sentences
+        self._written_messages = messages
 
-    def _begin(self, name: str, descriptor: int) -> "Optional[Source]":
-        """A new source; None if nothing is in it yet, or if it came with the code: another run wrote it."""
-        if name in self._older:
+    def _add_source(self, name: str, descriptor: int) -> "Optional[Source]":
+        """Return a new source, or None if the file is still empty or was part of the snapshot."""
+        if name in self._older_files:
             return None
-        head = read_open(descriptor, 0, 4096)
+        head = read_descriptor(descriptor, 0, 4096)
         try:
-            first = next(records(head), None)
-            when = None if first is None else event(first[1])[0]
-        except Broken:
+            first = next(iterate_records(head), None)
+            when = None if first is None else parse_event(first[1])[0]
+        except InvalidEventFile:
             when = 0.0
         if when is None:
             return None
-        if when < self._started - _EARLIER:
-            self._older.add(name)
+        if when < self._started - _CLOCK_TOLERANCE:
+            self._older_files.add(name)
             return None
         return self._file.add_source(name, self._prefix(name))
 
     def _prefix(self, name: str) -> str:
-        """Nothing for the first folder; ``train/`` and the like where a folder says so; else the folder's path."""
+        """Return the prefix for a file's metrics.
+
+        The prefix is the phase, such as ``train/``, if the folder is named after one. Otherwise, it is empty for
+        the first folder, and the folder's path for all others.
+        """
         folder = os.path.dirname(name).replace(os.sep, "/")
-        own = folder.rpartition("/")[2]
-        if own.lower() in PHASES:
-            return own + "/"
+        last = folder.rpartition("/")[2]
+        if last.lower() in PHASES:
+            return last + "/"
         for source in self._file.sources.values():
             if source.prefix == "" and os.path.dirname(source.name).replace(os.sep, "/") != folder:
                 return self._short_prefix(folder) + "/"
@@ -146,56 +156,56 @@ class Board:
 
     def _short_prefix(self, folder: str) -> str:
         name = os.fsencode(folder)
-        if len(name) > _LONGEST_PREFIX:
-            self._skipped.add(_SHORTENED)
-        return shortened(name, _LONGEST_PREFIX)
+        if len(name) > _MAX_PREFIX:
+            self._messages.add(_SHORTENED_MESSAGE)
+        return shorten(name, _MAX_PREFIX)
 
-    # -- what is in them ------------------------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------------------
 
-    def _take_some(self, source: "Source", descriptor: int) -> bool:
-        """Take in some records; whether there may be more."""
-        if os.fstat(descriptor).st_size <= source.at:
+    def _read_records(self, source: "Source", descriptor: int) -> bool:
+        """Read some records, and return whether there may be more."""
+        if os.fstat(descriptor).st_size <= source.offset:
             return False
-        data = read_open(descriptor, source.at, _CHUNK)
-        start = source.at
+        data = read_descriptor(descriptor, source.offset, _CHUNK)
+        start = source.offset
         try:
-            for at, record in records(data):
-                source.at = start + at
-                self._add(source, record)
-                source.at, source.done = start + at + HEAD + len(record) + TAIL, 0
-            if source.at > start:
+            for position, record in iterate_records(data):
+                source.offset = start + position
+                self._add_scalars(source, record)
+                source.offset, source.values_done = start + position + HEAD_SIZE + len(record) + TAIL_SIZE, 0
+            if source.offset > start:
                 return True
             length = record_length(data, 0)
             if length is None:
                 return False
-            return self._take_long(source, descriptor, length)
-        except Broken:
+            return self._read_long_record(source, descriptor, length)
+        except InvalidEventFile:
             source.broken = True
             return False
 
-    def _take_long(self, source: "Source", descriptor: int, length: int) -> bool:
-        """One record that is longer than what is read at a time."""
-        whole = HEAD + length + TAIL
-        if os.fstat(descriptor).st_size < source.at + whole:
+    def _read_long_record(self, source: "Source", descriptor: int, length: int) -> bool:
+        """Read one record that is longer than a chunk."""
+        size = HEAD_SIZE + length + TAIL_SIZE
+        if os.fstat(descriptor).st_size < source.offset + size:
             return False
-        if length > LONGEST:
-            self._skipped.add("records of more than %d bytes, mostly images and graphs, are not read" % LONGEST)
+        if length > MAX_RECORD:
+            self._messages.add("records of more than %d bytes, mostly images and graphs, are not read" % MAX_RECORD)
         else:
-            for _, record in records(read_open(descriptor, source.at, whole)):
-                self._add(source, record)
-        source.at, source.done = source.at + whole, 0
+            for _, record in iterate_records(read_descriptor(descriptor, source.offset, size)):
+                self._add_scalars(source, record)
+        source.offset, source.values_done = source.offset + size, 0
         return True
 
-    def _add(self, source: "Source", record: bytes) -> None:
+    def _add_scalars(self, source: "Source", record: bytes) -> None:
         try:
-            for nth, (tag, value, when, step) in enumerate(event(record)[1]):
-                if nth >= MOST_SCALARS:
-                    self._skipped.add("only the first %d scalars of a record are read" % MOST_SCALARS)
+            for index, (tag, value, when, step) in enumerate(parse_event(record)[1]):
+                if index >= MAX_SCALARS:
+                    self._messages.add("only the first %d scalars of a record are read" % MAX_SCALARS)
                     return
-                if nth >= source.done:
-                    source.done = nth
-                    if tag.startswith(_CUT):
-                        self._skipped.add(_SHORTENED)
+                if index >= source.values_done:
+                    source.values_done = index
+                    if tag.startswith(_SHORTENED_PREFIX):
+                        self._messages.add(_SHORTENED_MESSAGE)
                     self._file.add(source, tag, value, when or self._started, step)
         except TooManyFields:
-            self._skipped.add("only the first %d fields of a record are read" % MOST_FIELDS)
+            self._messages.add("only the first %d fields of a record are read" % MAX_FIELDS)

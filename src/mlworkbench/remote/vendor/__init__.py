@@ -1,1 +1,1 @@
-"""Modules of others that travel with us as they are: ``pynvml.py`` of nvidia-ml-py, by way of ``hosts/library.py``."""
+"""Third-party modules bundled unchanged: ``pynvml.py`` from nvidia-ml-py, via ``hosts/bundle.py``."""

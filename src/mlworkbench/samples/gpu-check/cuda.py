@@ -1,4 +1,4 @@
-"""Calls the NVIDIA driver without a framework: libcuda with ctypes.
+"""Calls the NVIDIA driver library, libcuda, through ctypes, without a framework.
 
 Every machine with a driver has this library, and every framework uses it. If this module works, the machine, the
 driver, and the container are set up correctly, and remaining errors come from packages.
@@ -9,7 +9,7 @@ import ctypes
 import time
 
 LIBRARY = "libcuda.so.1"
-THREADS = 256  # of a block
+THREADS = 256  # per block
 CHAIN = 8  # fused multiply-add operations in one iteration
 OUT_OF_REACH = {100: "no GPU is visible", 3: "the driver is not initialized", 999: "the driver does not respond"}
 HINTS = {
@@ -50,7 +50,7 @@ AGAIN:
 }}
 """
 _STEP = "    fma.rn.f32 %f1, %f1, 0f3F000000, 0f3F800000;"
-_DIALECTS = (("6.0", "sm_52"), ("7.0", "sm_80"), ("8.7", "sm_100"))  # oldest first: newer GPUs support them
+_DIALECTS = (("6.0", "sm_52"), ("7.0", "sm_80"), ("8.7", "sm_100"))  # oldest first: newer GPUs support older versions
 
 
 class NoGpu(Exception):
@@ -62,7 +62,7 @@ class CudaError(Exception):
 
 
 class Driver:
-    """The initialized library."""
+    """The driver library, loaded and initialized."""
 
     def __init__(self, library=LIBRARY):
         try:

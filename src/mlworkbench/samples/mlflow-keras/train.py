@@ -9,7 +9,7 @@ parameters, the model, and plots. Outside a run, it logs to MLflow as usual.
 import argparse
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import: fewer log messages
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides info messages and warnings; must precede the import
 import keras
 import mlflow
 import tensorflow as tf

@@ -9,7 +9,7 @@ keeps with the run.
 import argparse
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import: fewer log messages
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides info messages and warnings; must precede the import
 import tensorflow as tf
 
 import confusion

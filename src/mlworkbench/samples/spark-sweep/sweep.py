@@ -45,7 +45,7 @@ def fit(products, penalty):
     """Returns the weights of a ridge regression, computed from the sums. The penalty is scaled by the number of rows;
     the intercept is not penalized."""
     inner, outer = products[:-1, :-1], products[:-1, -1]
-    rows = products[0, 0]  # the sum of ones
+    rows = products[0, 0]  # the sum of the column of ones
     burden = np.full(len(outer), penalty * rows)
     burden[0] = 0.0
     return np.linalg.solve(inner + np.diag(burden), outer)
@@ -58,7 +58,7 @@ def error(products, weights):
 
 
 def sweep(data):
-    """Makes one pass over the data per frequency, and one candidate per penalty."""
+    """Makes one pass over the data per frequency, and fits one candidate per penalty in each pass."""
     found = []
     for number, frequency in enumerate(FREQUENCIES, 1):
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The HTTP API: what the pages and other programs of this user ask for. One file for each kind of thing."""
+"""HTTP API for the pages and for the user's programs, with one module per subject."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from ...errors import ConfigError, HostError, MlwError, UnknownName, UsageError
-from ..desk import Desk
-from ..gate import is_gone
-from . import errands, files, logs, metrics, outputs, projects, runs, targets
+from ..auth_middleware import is_disconnected
+from ..backend import Backend
+from . import files, logs, metrics, operations, outputs, projects, runs, targets
 
 log = logging.getLogger("mlworkbench.ui")
-_PARTS = (runs, logs, metrics, outputs, projects, files, targets, errands)
+_MODULES = (runs, logs, metrics, outputs, projects, files, targets, operations)
 _STATUS = {UnknownName: 404, UsageError: 400, ConfigError: 422, HostError: 502}
 
 
-def install(app: FastAPI, desk: Desk, link: Callable[[], str]) -> None:
-    """All of it, below /api."""
+def install(app: FastAPI, backend: Backend, link: Callable[[], str]) -> None:
+    """Add all endpoints below /api."""
 
-    async def attend(request: Request) -> None:
-        """Programs look on as pages do: what they ask about is kept fresh."""
-        desk.live.attend(request.path_params.get("run"))
+    async def send_heartbeat(request: Request) -> None:
+        """Keep the requested data fresh, as an open page does."""
+        backend.sync.heartbeat(request.path_params.get("run"))
 
-    for part in _PARTS:
-        app.include_router(part.routes(desk), prefix="/api", dependencies=[Depends(attend)])
-    app.include_router(_doors(link), prefix="/api")
-    app.add_api_route("/api/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE"], include_in_schema=False)
-    app.add_exception_handler(MlwError, _told)
-    app.add_exception_handler(RequestValidationError, _unfit)
-    app.add_exception_handler(Exception, _fault)
+    for module in _MODULES:
+        app.include_router(module.routes(backend), prefix="/api", dependencies=[Depends(send_heartbeat)])
+    app.include_router(_server_routes(link), prefix="/api")
+    app.add_api_route("/api/{rest:path}", _not_found, methods=["GET", "POST", "PUT", "DELETE"], include_in_schema=False)
+    app.add_exception_handler(MlwError, _handle_mlw_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(Exception, _handle_internal_error)
 
 
-def _doors(link: Callable[[], str]) -> APIRouter:
+def _server_routes(link: Callable[[], str]) -> APIRouter:
     router = APIRouter(tags=["server"])
 
     @router.post("/link", summary="Create a single-use login link")
@@ -46,33 +46,33 @@ def _doors(link: Callable[[], str]) -> APIRouter:
     return router
 
 
-async def _nothing(rest: str) -> JSONResponse:
+async def _not_found(rest: str) -> JSONResponse:
     hint = "see /api/openapi.json for the available endpoints"
     return JSONResponse({"error": "no such endpoint", "hint": hint, "code": UnknownName.code}, 404)
 
 
-async def _told(request: Request, error: Exception) -> JSONResponse:
-    """One sentence and a hint, as on the command line."""
+async def _handle_mlw_error(request: Request, error: Exception) -> JSONResponse:
+    """Respond with a message and a hint, as on the command line."""
     assert isinstance(error, MlwError)
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
-    # "more" is the former name of "explain"; it goes away with 1.0.
+    # "more" is the former name of "explain"; it will be removed in 1.0.
     page = {"explain": error.more, "more": f"mlw explain {error.more}"} if error.more else {}
     return JSONResponse({"error": error.message, "hint": error.hint, "code": error.code, **page}, status)
 
 
-async def _unfit(request: Request, error: Exception) -> JSONResponse:
-    """Which word does not fit and why; never the body itself, as FastAPI would: it may hold a password."""
+async def _handle_validation_error(request: Request, error: Exception) -> JSONResponse:
+    """Respond with the invalid fields, but without the body, which may contain a password."""
     assert isinstance(error, RequestValidationError)
-    told = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
-    words = "; ".join(told) or "invalid request"
+    problems = [f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()]
+    message = "; ".join(problems) or "invalid request"
     hint = "see /api/openapi.json for the request format"
-    return JSONResponse({"error": words[:2000], "hint": hint, "code": UsageError.code}, 422)
+    return JSONResponse({"error": message[:2000], "hint": hint, "code": UsageError.code}, 422)
 
 
-async def _fault(request: Request, error: Exception) -> JSONResponse:
-    """One of ours. It may name paths and variables, so the log has it and not the answer."""
-    name = secrets.token_hex(4)
-    if not await is_gone(request.scope):  # else the application was interrupted, and that is no fault
-        log.error("error %s", name, exc_info=error)
-    message = f"internal error {name}; see the log of mlw ui for details"
+async def _handle_internal_error(request: Request, error: Exception) -> JSONResponse:
+    """Log an internal error. The response omits it, since it may contain paths and variables."""
+    error_id = secrets.token_hex(4)
+    if not await is_disconnected(request.scope):  # errors after a disconnect are expected
+        log.error("error %s", error_id, exc_info=error)
+    message = f"internal error {error_id}; see the log of mlw ui for details"
     return JSONResponse({"error": message, "hint": None, "code": "internal-error"}, 500)

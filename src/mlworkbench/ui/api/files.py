@@ -1,4 +1,4 @@
-"""The files of a project: tree, text, saving, what is wrong in them. Paths are relative to the project's folder."""
+"""Endpoints to list, read, save, and check project files. Paths are relative to the project folder."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from ...errors import MlwError, UsageError
-from .. import saving
-from ..answers import files
-from ..answers.checks import problems_in
-from ..desk import Desk
-from ..headers import SANDBOX
+from .. import file_saving
+from ..backend import Backend
+from ..queries import files
+from ..queries.editor_checks import problems_in
+from ..security_headers import SANDBOX
 
-_LONGEST = 4000
-At = Annotated[str, Query(min_length=1, max_length=_LONGEST, description="Path of the file in the project")]
-Folder = Annotated[str, Query(max_length=_LONGEST, description='Path of the folder; "" is the project folder')]
-_Path = Annotated[str, Field(min_length=1, max_length=_LONGEST)]
-_Text = Annotated[str, Field(max_length=2 * files.LARGEST)]
+_MAX_PATH = 4000
+FilePath = Annotated[str, Query(min_length=1, max_length=_MAX_PATH, description="Path of the file in the project")]
+Folder = Annotated[str, Query(max_length=_MAX_PATH, description='Path of the folder; "" is the project folder')]
+_Path = Annotated[str, Field(min_length=1, max_length=_MAX_PATH)]
+_Text = Annotated[str, Field(max_length=2 * files.MAX_TEXT)]
 
 
 class Text(BaseModel):
@@ -35,7 +35,7 @@ class Text(BaseModel):
     reason: str = Field("", description="Why `text` is null")
 
 
-class Saved(BaseModel):
+class SaveRequest(BaseModel):
     """A file to save."""
 
     path: _Path
@@ -43,7 +43,7 @@ class Saved(BaseModel):
     base: str | None = Field(None, max_length=64, description="Digest of the file as it was read; omit it to overwrite")
 
 
-class Checked(BaseModel):
+class CheckRequest(BaseModel):
     """A text to check."""
 
     path: _Path
@@ -59,20 +59,20 @@ class Problem(BaseModel):
     hint: str | None
 
 
-class Opened(BaseModel):
+class ListingsRequest(BaseModel):
     """Folders to list."""
 
-    folders: list[Annotated[str, Field(max_length=_LONGEST)]] = Field(max_length=200)
+    folders: list[Annotated[str, Field(max_length=_MAX_PATH)]] = Field(max_length=200)
 
 
-class Moved(BaseModel):
+class MoveRequest(BaseModel):
     """A new path for a file or folder."""
 
     path: _Path
     to: _Path
 
 
-class Made(BaseModel):
+class CreateRequest(BaseModel):
     """The path of a new file or folder."""
 
     path: _Path
@@ -86,85 +86,90 @@ def _listing(root: Path, folder: str) -> files.Listing:
 
 
 def _text(content: files.Content) -> Text:
-    known = {name: getattr(content, name) for name in ("path", "kind", "size", "modified", "digest", "reason")}
-    return Text(**known, text=content.text if content.kind == "text" else None)
+    fields = {name: getattr(content, name) for name in ("path", "kind", "size", "modified", "digest", "reason")}
+    return Text(**fields, text=content.text if content.kind == "text" else None)
 
 
-def _save(root: Path, wanted: Saved) -> dict[str, str]:
-    """With the line ends and the mark that the file has."""
+def _save(root: Path, request: SaveRequest) -> dict[str, str]:
+    """Save text with the line endings and byte order mark of the existing file."""
     windows = marked = False
     try:
-        known = files.read(root, wanted.path)
-        windows, marked = known.windows, known.marked
+        content = files.read(root, request.path)
+        windows, marked = content.windows, content.marked
     except UsageError:
         raise
     except MlwError:
-        pass  # it is not there yet
-    data = files.encoded(wanted.text.replace("\r\n", "\n"), windows, marked)
-    return {"digest": saving.save(root, wanted.path, data, wanted.base)}
+        pass  # the file does not exist yet
+    data = files.encode_text(request.text.replace("\r\n", "\n"), windows, marked)
+    return {"digest": file_saving.save(root, request.path, data, request.base)}
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(backend: Backend) -> APIRouter:
     router = APIRouter(prefix="/projects/{key}", tags=["files"])
-    _reading(router, desk)
-    _changing(router, desk)
+    _add_read_routes(router, backend)
+    _add_write_routes(router, backend)
     return router
 
 
-def _root(desk: Desk, key: str) -> Path:
-    return desk.projects.open(key).root
+def _root(backend: Backend, key: str) -> Path:
+    return backend.projects.open(key).root
 
 
-def _reading(router: APIRouter, desk: Desk) -> None:
+def _add_read_routes(router: APIRouter, backend: Backend) -> None:
     @router.get("/files", summary="List a project folder")
-    async def folder(key: str, folder: Folder = "") -> files.Listing:
-        return await desk.ask(lambda _: files.listing(_root(desk, key), folder))
+    async def list_folder(key: str, folder: Folder = "") -> files.Listing:
+        return await backend.call(lambda _: files.listing(_root(backend, key), folder))
 
     @router.post("/files/listings", summary="List several folders")
-    async def folders(key: str, opened: Opened) -> list[files.Listing]:
-        return await desk.ask(lambda _: [_listing(_root(desk, key), folder) for folder in opened.folders])
+    async def list_folders(key: str, body: ListingsRequest) -> list[files.Listing]:
+        return await backend.call(lambda _: [_listing(_root(backend, key), folder) for folder in body.folders])
 
     @router.get("/files/search", summary="Search files and folders by path")
     async def search(key: str, text: Annotated[str, Query(min_length=1, max_length=200)]) -> list[files.Entry]:
-        return await desk.ask(lambda _: files.search(_root(desk, key), text))
+        return await backend.call(lambda _: files.search(_root(backend, key), text))
 
     @router.get("/file", summary="Read a text file")
-    async def read(key: str, path: At) -> Text:
-        return _text(await desk.ask(lambda _: files.read(_root(desk, key), path)))
+    async def read(key: str, path: FilePath) -> Text:
+        return _text(await backend.call(lambda _: files.read(_root(backend, key), path)))
 
     @router.post("/file/check", summary="Check the text of a file for problems")
-    async def check(key: str, wanted: Checked) -> list[Problem]:
-        found = await desk.ask(lambda _: problems_in(desk.projects.open(key), files.checked(wanted.path), wanted.text))
-        return [Problem(line=one.line, severity=one.severity, message=one.message, hint=one.hint) for one in found]
+    async def check(key: str, body: CheckRequest) -> list[Problem]:
+        problems = await backend.call(
+            lambda _: problems_in(backend.projects.open(key), files.check_path(body.path), body.text)
+        )
+        return [
+            Problem(line=problem.line, severity=problem.severity, message=problem.message, hint=problem.hint)
+            for problem in problems
+        ]
 
     @router.get("/picture", summary="Get an image of the project", response_class=Response)
-    async def picture(key: str, path: At) -> Response:
-        data, kind = await desk.ask(lambda _: files.picture(_root(desk, key), path))
+    async def picture(key: str, path: FilePath) -> Response:
+        data, kind = await backend.call(lambda _: files.read_image(_root(backend, key), path))
         headers = {"content-security-policy": SANDBOX, "content-disposition": "attachment"}
         return Response(data, media_type=kind, headers=headers)
 
 
-def _changing(router: APIRouter, desk: Desk) -> None:
+def _add_write_routes(router: APIRouter, backend: Backend) -> None:
     @router.put("/file", summary="Save a file atomically; 409 if it has changed on disk")
-    async def save(key: str, wanted: Saved) -> dict[str, str]:
-        return await desk.ask(lambda _: _save(_root(desk, key), wanted))
+    async def save(key: str, body: SaveRequest) -> dict[str, str]:
+        return await backend.call(lambda _: _save(_root(backend, key), body))
 
     @router.post("/file", summary="Create an empty file")
-    async def make(key: str, made: Made) -> dict[str, str]:
-        await desk.ask(lambda _: saving.make_file(_root(desk, key), made.path))
-        return {"path": made.path}
+    async def create_file(key: str, body: CreateRequest) -> dict[str, str]:
+        await backend.call(lambda _: file_saving.create_file(_root(backend, key), body.path))
+        return {"path": body.path}
 
     @router.post("/folder", summary="Create a folder")
-    async def make_folder(key: str, made: Made) -> dict[str, str]:
-        await desk.ask(lambda _: saving.make_folder(_root(desk, key), made.path))
-        return {"path": made.path}
+    async def create_folder(key: str, body: CreateRequest) -> dict[str, str]:
+        await backend.call(lambda _: file_saving.create_folder(_root(backend, key), body.path))
+        return {"path": body.path}
 
     @router.post("/files/rename", summary="Rename or move a file or folder")
-    async def rename(key: str, moved: Moved) -> dict[str, str]:
-        await desk.ask(lambda _: saving.rename(_root(desk, key), moved.path, moved.to))
-        return {"path": moved.to}
+    async def rename(key: str, body: MoveRequest) -> dict[str, str]:
+        await backend.call(lambda _: file_saving.rename(_root(backend, key), body.path, body.to))
+        return {"path": body.to}
 
     @router.delete("/files", summary="Delete a file, or a folder with its contents")
-    async def delete(key: str, path: At) -> dict[str, str]:
-        await desk.ask(lambda _: saving.delete(_root(desk, key), path))
+    async def delete(key: str, path: FilePath) -> dict[str, str]:
+        await backend.call(lambda _: file_saving.delete(_root(backend, key), path))
         return {"deleted": path}

@@ -1,4 +1,4 @@
-"""The log of a run: lines, search, and all its bytes."""
+"""Endpoints for the log of a run: lines, search, and download."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from ..answers import logs
-from ..desk import Desk
-from ..headers import SANDBOX
+from ..backend import Backend
+from ..queries import logs
+from ..security_headers import SANDBOX
 
 First = Annotated[
     int, Query(ge=-(2**53), le=2**53, description="First line, counted from 0; negative values count from the end")
@@ -44,22 +44,22 @@ class Hits(BaseModel):
     rest: int | None = Field(None, description="Byte offset to pass as `start` to continue")
 
 
-_AT_ONCE = 2  # requests that index or search logs: large logs must not take all workers from the other pages
+_MAX_CONCURRENT = 2  # limits log indexing and search: large logs must not occupy all workers
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(backend: Backend) -> APIRouter:
     router = APIRouter(tags=["logs"])
-    known = logs.Logs()
-    slots = asyncio.Semaphore(_AT_ONCE)
+    open_logs = logs.Logs()
+    slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     @router.get("/runs/{run}/log/lines", summary="Get lines of a run log")
     async def lines(run: str, first: First = 0, count: Count = 1000, which: Which = "run") -> Lines:
         async with slots:
-            piece = await desk.ask(known.piece, run, first, count, which)
-        if not piece.final:  # whoever asks for lines wants those that come, too
-            desk.live.attend()
-            desk.live.follow(piece.run)
-        return Lines(**{name: getattr(piece, name) for name in Lines.model_fields})
+            chunk = await backend.call(open_logs.read, run, first, count, which)
+        if not chunk.final:  # fetch new lines for this client
+            backend.sync.heartbeat()
+            backend.sync.follow(chunk.run)
+        return Lines(**{name: getattr(chunk, name) for name in Lines.model_fields})
 
     @router.get("/runs/{run}/log/find", summary="Search a run log")
     async def find(
@@ -70,12 +70,12 @@ def routes(desk: Desk) -> APIRouter:
         which: Which = "run",
     ) -> Hits:
         async with slots:
-            hits = await desk.ask(known.find, run, text, first, start, which)
+            hits = await backend.call(open_logs.find, run, text, first, start, which)
         return Hits(lines=hits.lines, more=hits.rest is not None, rest=hits.rest)
 
     @router.get("/runs/{run}/log/raw", summary="Download the complete log")
     async def raw(run: str, which: Which = "run") -> StreamingResponse:
-        name, data = await desk.ask(logs.raw, run, which)
+        name, data = await backend.call(logs.raw, run, which)
         headers = {"content-disposition": f'attachment; filename="{name}"', "content-security-policy": SANDBOX}
         return StreamingResponse(data, media_type="text/plain; charset=utf-8", headers=headers)
 

@@ -1,4 +1,4 @@
-"""What runs measured: names, and series as a picture of a given width needs them."""
+"""Endpoints for run metrics: names, and series downsampled for charts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from ...export.csvfile import cell
-from ..answers import samples, series
-from ..desk import Desk
-from ..headers import SANDBOX
+from ...export.csv_export import cell
+from ..backend import Backend
+from ..queries import series, telemetry
+from ..security_headers import SANDBOX
 
-_BATCH = 50_000  # points that are written at a time
+_BATCH_SIZE = 50_000  # points per chunk of a CSV download
 First = Annotated[
     int, Query(ge=-(2**53), le=2**53, description="First point, counted from 0; negative values count from the end")
 ]
@@ -46,16 +46,16 @@ class Points(BaseModel):
     points: list[tuple[int | None, float, float | None]] = Field(description="Step, time, and value of each point")
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(backend: Backend) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
     @router.get("/runs/{run}/metrics", summary="List the metrics of a run")
-    async def measured(run: str) -> list[Metric]:
-        found = await desk.ask(series.names, run)
-        return [Metric(name=one.name, kind=one.kind, count=one.count) for one in found]
+    async def list_metrics(run: str) -> list[Metric]:
+        metrics = await backend.call(series.names, run)
+        return [Metric(name=metric.name, kind=metric.kind, count=metric.count) for metric in metrics]
 
     @router.get("/runs/{run}/series", summary="Get a metric, downsampled for a chart")
-    async def one(
+    async def get_series(
         run: str,
         name: MetricName,
         x: Literal["step", "time"] = "step",
@@ -63,26 +63,26 @@ def routes(desk: Desk) -> APIRouter:
         start: From = None,
         to: To = None,
     ) -> series.Series:
-        return await desk.ask(series.drawn, run, name, width, x, _span(start, to))
+        return await backend.call(series.load_series, run, name, width, x, _span(start, to))
 
     @router.get("/runs/{run}/points", summary="Get logged points of a metric")
-    async def points(run: str, name: MetricName, first: First = 0, count: Count = 1000) -> Points:
-        total, found = await desk.ask(series.points, run, name, first, count)
-        return Points(total=total, points=[(one.step, one.time, one.value) for one in found])
+    async def get_points(run: str, name: MetricName, first: First = 0, count: Count = 1000) -> Points:
+        total, part = await backend.call(series.points, run, name, first, count)
+        return Points(total=total, points=[(point.step, point.time, point.value) for point in part])
 
     @router.get("/runs/{run}/metrics.csv", summary="Export one metric or all metrics as CSV")
-    async def table(run: str, name: Annotated[str | None, Query(max_length=10_240)] = None) -> StreamingResponse:
-        known = await desk.ask(series.names, run)
-        wanted = [one.name for one in known if one.kind == "number" and name in (None, one.name)]
+    async def export_csv(run: str, name: Annotated[str | None, Query(max_length=10_240)] = None) -> StreamingResponse:
+        metrics = await backend.call(series.names, run)
+        names = [metric.name for metric in metrics if metric.kind == "number" and name in (None, metric.name)]
         headers = {"content-disposition": 'attachment; filename="metrics.csv"', "content-security-policy": SANDBOX}
-        return StreamingResponse(_csv(desk, run, wanted), media_type="text/csv; charset=utf-8", headers=headers)
+        return StreamingResponse(_csv(backend, run, names), media_type="text/csv; charset=utf-8", headers=headers)
 
     @router.get("/runs/{run}/machine", summary="List the GPU and process metrics of a run")
-    async def gauges(run: str) -> list[samples.Gauge]:
-        return await desk.ask(samples.SHARED.gauges, run)
+    async def list_gauges(run: str) -> list[telemetry.Gauge]:
+        return await backend.call(telemetry.SHARED.gauges, run)
 
     @router.get("/runs/{run}/machine/series", summary="Get a GPU or process metric, downsampled for a chart")
-    async def machine(
+    async def get_machine_series(
         run: str,
         name: Annotated[
             str, Query(max_length=100, description="Name of the curve, for example gpu0.utilisation or run.cores")
@@ -92,29 +92,29 @@ def routes(desk: Desk) -> APIRouter:
         start: From = None,
         to: To = None,
     ) -> series.Series:
-        return await desk.ask(samples.SHARED.drawn, run, name, width, x, _span(start, to))
+        return await backend.call(telemetry.SHARED.load_series, run, name, width, x, _span(start, to))
 
     return router
 
 
-async def _csv(desk: Desk, run: str, names: list[str]) -> AsyncIterator[str]:
+async def _csv(backend: Backend, run: str, names: list[str]) -> AsyncIterator[str]:
     yield "name,step,time,value\n"
     for name in names:
         first = 0
         while True:
-            _, found = await desk.ask(series.points, run, name, first, _BATCH)
-            if not found:
+            _, points = await backend.call(series.points, run, name, first, _BATCH_SIZE)
+            if not points:
                 break
-            yield await asyncio.to_thread(_rows, name, found)
-            first += len(found)
+            yield await asyncio.to_thread(_rows, name, points)
+            first += len(points)
 
 
-def _rows(name: str, found: list[series.Point]) -> str:
+def _rows(name: str, points: list[series.Point]) -> str:
     text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    for one in found:
-        value = one.words if one.value is None else repr(one.value)
-        rows.writerow([cell(name), "" if one.step is None else one.step, f"{one.time:.6f}", value])
+    writer = csv.writer(text, lineterminator="\n")
+    for point in points:
+        value = point.text if point.value is None else repr(point.value)
+        writer.writerow([cell(name), "" if point.step is None else point.step, f"{point.time:.6f}", value])
     return text.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""Commands that were started through the server: what they print, and how they ended."""
+"""Endpoint for operations: the output and result of commands that the server started."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic.config import JsonDict
 
 from ...errors import UnknownName
 from ...failure import Failure
-from ..desk import Desk
-from ..errands import Errand
+from ..backend import Backend
+from ..operation_runner import Operation
 
-_FORMER: JsonDict = {"deprecated": True}
+_DEPRECATED: JsonDict = {"deprecated": True}
 
 
 class FailureBody(BaseModel):
@@ -25,13 +25,13 @@ class FailureBody(BaseModel):
     explain: str | None = Field(None, description="Name of a page for mlw explain")
 
 
-class Told(BaseModel):
+class OperationState(BaseModel):
     """An operation: a command that the server started. `lines` begins with the line asked for."""
 
     id: str
     command: list[str]
     total: int = Field(description="Number of lines so far")
-    said: int = Field(description="Former name of `total`; removed in 1.0", json_schema_extra=_FORMER)
+    said: int = Field(description="Former name of `total`; removed in 1.0", json_schema_extra=_DEPRECATED)
     lines: list[str] = Field(description="Lines that the command printed to standard error")
     code: int | None = Field(description="Exit code; null while the command runs")
     answer: Any = Field(None, description="Result of the command: JSON, or text")
@@ -39,19 +39,21 @@ class Told(BaseModel):
     hint: str | None = None
     explain: str | None = Field(None, description="Name of a page for mlw explain")
     failure: FailureBody | None = Field(None, description="Why the command failed; null while it runs or if it did not")
-    more: str | None = Field(None, description="Former name of `explain`; removed in 1.0", json_schema_extra=_FORMER)
+    more: str | None = Field(
+        None, description="Former name of `explain`; removed in 1.0", json_schema_extra=_DEPRECATED
+    )
 
 
-def told(errand: Errand, first: int = 0) -> Told:
-    error = errand.error()
-    return Told(
-        id=errand.id,
-        command=["mlw", *errand.words],
-        total=errand.said,
-        said=errand.said,
-        lines=errand.since(first),
-        code=errand.code,
-        answer=errand.answer,
+def operation_state(operation: Operation, first: int = 0) -> OperationState:
+    error = operation.error()
+    return OperationState(
+        id=operation.id,
+        command=["mlw", *operation.arguments],
+        total=operation.line_count,
+        said=operation.line_count,
+        lines=operation.since(first),
+        code=operation.exit_code,
+        answer=operation.result,
         error=error.message if error else None,
         hint=error.hint if error else None,
         explain=error.more if error else None,
@@ -60,16 +62,18 @@ def told(errand: Errand, first: int = 0) -> Told:
     )
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(backend: Backend) -> APIRouter:
     router = APIRouter(tags=["operations"])
 
-    # /errands is the former name; it goes away with 1.0.
+    # /errands is the former name; it will be removed in 1.0.
     @router.get("/errands/{name}", include_in_schema=False)
     @router.get("/operations/{name}", summary="Get the output and result of an operation")
-    async def one(name: str, first: int = Query(0, ge=0, le=2**53, description="First line, counted from 0")) -> Told:
-        found = desk.errands.get(name)
-        if found is None:
+    async def get_operation(
+        name: str, first: int = Query(0, ge=0, le=2**53, description="First line, counted from 0")
+    ) -> OperationState:
+        operation = backend.operations.get(name)
+        if operation is None:
             raise UnknownName("operation", name, [])
-        return told(found, first)
+        return operation_state(operation, first)
 
     return router

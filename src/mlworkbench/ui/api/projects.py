@@ -1,15 +1,15 @@
-"""The projects of this user: open, list, look into, forget."""
+"""Endpoints for the user's projects: list, open, get, and remove."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from ...config.project import Project, find_project
-from ..answers import dashboard
-from ..answers.folders import the_folder
-from ..answers.projects import Card, cards
-from ..desk import Desk
+from ...config.project_folder import Project, find_project
+from ..backend import Backend
+from ..queries import dashboard
+from ..queries.folder_suggestions import resolve_folder
+from ..queries.projects import Card, cards
 
 
 class LastRun(BaseModel):
@@ -20,7 +20,7 @@ class LastRun(BaseModel):
     created: float = Field(description="Unix time")
 
 
-class Listed(BaseModel):
+class ProjectSummary(BaseModel):
     """A listed project."""
 
     key: str = Field(description="Project key, used by the other endpoints")
@@ -30,7 +30,7 @@ class Listed(BaseModel):
     problem: str | None = Field(None, description="Why it cannot be opened")
 
 
-class Shown(BaseModel):
+class ProjectDetails(BaseModel):
     """A project with its targets and run configurations."""
 
     key: str
@@ -41,20 +41,20 @@ class Shown(BaseModel):
     run_configurations: list[dashboard.RunConfiguration]
 
 
-class Wanted(BaseModel):
+class OpenRequest(BaseModel):
     """A project folder to open."""
 
     folder: str = Field(min_length=1, max_length=4000, description="Path on the machine that runs mlw ui")
 
 
-def listed(card: Card) -> Listed:
+def project_summary(card: Card) -> ProjectSummary:
     last = card.last
     run = LastRun(run_id=last.id, status=last.status.value, created=last.spec.created) if last else None
-    return Listed(key=card.key, name=card.name, folder=str(card.path), last_run=run, problem=card.trouble)
+    return ProjectSummary(key=card.key, name=card.name, folder=str(card.path), last_run=run, problem=card.trouble)
 
 
-def shown(key: str, project: Project) -> Shown:
-    return Shown(
+def project_details(key: str, project: Project) -> ProjectDetails:
+    return ProjectDetails(
         key=key,
         id=project.id,
         name=project.name,
@@ -64,30 +64,30 @@ def shown(key: str, project: Project) -> Shown:
     )
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(backend: Backend) -> APIRouter:
     router = APIRouter(tags=["projects"])
 
     @router.get("/projects", summary="List projects")
-    async def all_projects() -> list[Listed]:
-        return [listed(one) for one in await desk.ask(cards, desk.projects)]
+    async def list_projects() -> list[ProjectSummary]:
+        return [project_summary(card) for card in await backend.call(cards, backend.projects)]
 
     @router.post("/projects", summary="Open a project folder and add it to the list")
-    async def open_project(wanted: Wanted) -> Shown:
-        def opened(_: object) -> Shown:
+    async def open_project(body: OpenRequest) -> ProjectDetails:
+        def add_and_open(_: object) -> ProjectDetails:
 
-            root = find_project(the_folder(wanted.folder)).root
-            known = desk.projects.remember(root)
-            return shown(known.key, desk.projects.open(known.key))
+            root = find_project(resolve_folder(body.folder)).root
+            entry = backend.projects.add(root)
+            return project_details(entry.key, backend.projects.open(entry.key))
 
-        return await desk.ask(opened)
+        return await backend.call(add_and_open)
 
     @router.get("/projects/{key}", summary="Get a project with its targets and run configurations")
-    async def one_project(key: str) -> Shown:
-        return await desk.ask(lambda _: shown(key, desk.projects.open(key)))
+    async def get_project(key: str) -> ProjectDetails:
+        return await backend.call(lambda _: project_details(key, backend.projects.open(key)))
 
     @router.delete("/projects/{key}", summary="Remove a project from the list; its folder is kept")
     async def forget_project(key: str) -> dict[str, bool]:
-        await desk.ask(lambda _: desk.projects.forget(key))
+        await backend.call(lambda _: backend.projects.forget(key))
         return {"forgotten": True}
 
     return router

@@ -1,4 +1,4 @@
-"""Runs: search, look, annotate, cancel, remove."""
+"""Endpoints for runs: search, get, annotate, cancel, and delete."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from ...errors import UsageError
-from ..answers import runs
-from ..desk import Desk
+from ..backend import Backend
+from ..queries import runs
 
-_MOST = 500  # runs of one request that changes something
+_MAX_RUNS = 500  # maximum runs per change request
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^-]")]
 RunName = Annotated[str, Path(max_length=200, description="Run ID or a unique prefix of it")]
-Words = list[Annotated[str, Field(max_length=300)]]
+TextList = list[Annotated[str, Field(max_length=300)]]
 
 
 class Row(BaseModel):
@@ -25,7 +25,7 @@ class Row(BaseModel):
     number: int
     name: str
     status: str
-    outcome: str  # the status with its ending in few words
+    outcome: str  # status with a short reason
     final: bool
     script: str
     arguments: str
@@ -42,7 +42,7 @@ class Row(BaseModel):
     parent: str | None
     children: int
     sweep: bool
-    values: dict[str, float | int | str | None]  # of the columns that were asked for
+    values: dict[str, float | int | str | None]  # values of the requested columns
 
 
 class Rows(BaseModel):
@@ -60,28 +60,28 @@ class Names(BaseModel):
     params: list[str]
 
 
-class Tagging(BaseModel):
+class TagRequest(BaseModel):
     """Tags to add and to remove."""
 
-    runs: list[Name] = Field(min_length=1, max_length=_MOST)
+    runs: list[Name] = Field(min_length=1, max_length=_MAX_RUNS)
     add: list[Annotated[str, Field(max_length=300)]] = Field([], max_length=50)
     remove: list[Annotated[str, Field(max_length=300)]] = Field([], max_length=50)
 
 
-class Archiving(BaseModel):
+class ArchiveRequest(BaseModel):
     """Runs to archive, or to unarchive with `archived` false."""
 
-    runs: list[Name] = Field(min_length=1, max_length=_MOST)
+    runs: list[Name] = Field(min_length=1, max_length=_MAX_RUNS)
     archived: bool = True
 
 
-class Named(BaseModel):
+class NameRequest(BaseModel):
     """Display name; null restores the name given at submission."""
 
     name: str | None = Field(max_length=300)
 
 
-class Noted(BaseModel):
+class NoteRequest(BaseModel):
     """A note; null or an empty text removes it."""
 
     note: str | None = Field(max_length=20_000)
@@ -93,7 +93,7 @@ class Done(BaseModel):
     done: bool = True
 
 
-class Narrowing(BaseModel):
+class FilterQuery(BaseModel):
     """Filters of a list of runs."""
 
     project: str | None = Field(None, max_length=200, description="Project ID")
@@ -101,17 +101,17 @@ class Narrowing(BaseModel):
         "", max_length=500, description="Search terms; each must occur in the ID, name, script, tags, or note"
     )
     where: str = Field("", max_length=4000, description="Condition, as in mlw history list --where")
-    status: Words = Field([], max_length=50)
-    target: Words = Field([], max_length=50)
-    script: Words = Field([], max_length=50)
-    tag: Words = Field([], max_length=50)
+    status: TextList = Field([], max_length=50)
+    target: TextList = Field([], max_length=50)
+    script: TextList = Field([], max_length=50)
+    tag: TextList = Field([], max_length=50)
     since: str = Field("", max_length=60, description="Earliest start: 30min, 2h, 3d, 2w, or a date")
     parent: str | None = Field(None, max_length=200, description="Only child runs of this run")
     children: bool = Field(False, description="Include child runs of sweeps and nested runs")
     archived: bool = Field(False, description="Include archived runs")
 
-    def wishes(self) -> runs.Wishes:
-        return runs.Wishes(
+    def run_filter(self) -> runs.RunFilter:
+        return runs.RunFilter(
             project=self.project,
             text=self.text,
             where=self.where,
@@ -126,7 +126,7 @@ class Narrowing(BaseModel):
         )
 
 
-class Listing(Narrowing):
+class ListQuery(FilterQuery):
     """Filters, order, and page of a list of runs."""
 
     sort: str = Field(
@@ -134,14 +134,14 @@ class Listing(Narrowing):
     )
     descending: bool = False
     offset: int = Field(0, ge=0, le=100_000_000)
-    limit: int = Field(100, ge=1, le=runs.LIMIT)
-    column: Words = Field(
+    limit: int = Field(100, ge=1, le=runs.MAX_ROWS)
+    column: TextList = Field(
         [], max_length=50, description="Additional columns, metrics.NAME or params.NAME; returned in `values`"
     )
 
-    def wishes(self) -> runs.Wishes:
+    def run_filter(self) -> runs.RunFilter:
         return replace(
-            super().wishes(),
+            super().run_filter(),
             sort=self.sort,
             descending=self.descending,
             offset=self.offset,
@@ -150,63 +150,63 @@ class Listing(Narrowing):
         )
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(backend: Backend) -> APIRouter:
     router = APIRouter(tags=["runs"])
-    _reading(router, desk)
-    _changing(router, desk)
+    _add_read_routes(router, backend)
+    _add_write_routes(router, backend)
     return router
 
 
-def _reading(router: APIRouter, desk: Desk) -> None:
+def _add_read_routes(router: APIRouter, backend: Backend) -> None:
     @router.get("/runs/rows", summary="Search runs; newest first by default")
-    async def rows(asked: Annotated[Listing, Query()]) -> Rows:
-        page = await desk.ask(runs.rows, asked.wishes())
-        return Rows(rows=[Row(**one) for one in page.rows], total=page.total, offset=page.offset)
+    async def rows(query: Annotated[ListQuery, Query()]) -> Rows:
+        page = await backend.call(runs.rows, query.run_filter())
+        return Rows(rows=[Row(**row) for row in page.rows], total=page.total, offset=page.offset)
 
     @router.get("/runs/names", summary="List metric and parameter names")
-    async def names(asked: Annotated[Narrowing, Query()]) -> Names:
-        return Names(**await desk.ask(runs.names, asked.wishes()))
+    async def names(query: Annotated[FilterQuery, Query()]) -> Names:
+        return Names(**await backend.call(runs.names, query.run_filter()))
 
     @router.get("/runs/{run}", summary="Get all facts about a run (mlw history info -o json)")
-    async def one(run: RunName) -> dict[str, Any]:
-        return await desk.ask(runs.one, run)
+    async def get_run(run: RunName) -> dict[str, Any]:
+        return await backend.call(runs.run_record, run)
 
 
-def _changing(router: APIRouter, desk: Desk) -> None:
+def _add_write_routes(router: APIRouter, backend: Backend) -> None:
     @router.post("/runs/tags", summary="Add or remove tags (mlw history tag)")
-    async def tag(asked: Tagging) -> Done:
-        if not asked.add and not asked.remove:
+    async def tag(body: TagRequest) -> Done:
+        if not body.add and not body.remove:
             raise UsageError("no tags given", "set `add`, `remove`, or both")
-        tags = [*(f"--add={one}" for one in asked.add), *(f"--remove={one}" for one in asked.remove)]
-        await desk.errands.do("history", "tag", *tags, "--", *asked.runs)
+        tags = [*(f"--add={name}" for name in body.add), *(f"--remove={name}" for name in body.remove)]
+        await backend.operations.run("history", "tag", *tags, "--", *body.runs)
         return Done()
 
     @router.post("/runs/archive", summary="Archive or unarchive runs (mlw history archive)")
-    async def archive(asked: Archiving) -> Done:
-        await desk.errands.do("history", "archive", *([] if asked.archived else ["--undo"]), "--", *asked.runs)
+    async def archive(body: ArchiveRequest) -> Done:
+        await backend.operations.run("history", "archive", *([] if body.archived else ["--undo"]), "--", *body.runs)
         return Done()
 
     @router.put("/runs/{run}/name", summary="Rename a run (mlw history rename)")
-    async def rename(run: RunName, asked: Named) -> Done:
-        await desk.errands.do(
-            "history", "rename", *(["--clear", "--", run] if asked.name is None else ["--", run, asked.name])
+    async def rename(run: RunName, body: NameRequest) -> Done:
+        await backend.operations.run(
+            "history", "rename", *(["--clear", "--", run] if body.name is None else ["--", run, body.name])
         )
         return Done()
 
     @router.put("/runs/{run}/note", summary="Set the note of a run (mlw history note)")
-    async def note(run: RunName, asked: Noted) -> Done:
-        if not (asked.note or "").strip():
-            await desk.errands.do("history", "note", "--clear", "--", run)
+    async def note(run: RunName, body: NoteRequest) -> Done:
+        if not (body.note or "").strip():
+            await backend.operations.run("history", "note", "--clear", "--", run)
         else:
-            await desk.errands.do("history", "note", "--", run, "-", secret=asked.note)
+            await backend.operations.run("history", "note", "--", run, "-", secret=body.note)
         return Done()
 
     @router.post("/runs/{run}/cancel", summary="Cancel a run (mlw cancel)")
     async def cancel(run: RunName) -> Done:
-        await desk.errands.do("experiment", "cancel", "--no-wait", "--", run)
+        await backend.operations.run("experiment", "cancel", "--no-wait", "--", run)
         return Done()
 
     @router.delete("/runs/{run}", summary="Delete a run permanently (mlw history remove)")
     async def remove(run: RunName) -> Done:
-        await desk.errands.do("history", "remove", "--yes", "--", run)
+        await backend.operations.run("history", "remove", "--yes", "--", run)
         return Done()

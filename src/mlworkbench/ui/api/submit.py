@@ -1,4 +1,4 @@
-"""Putting runs to work, and making their environments ready: POST /api/submit and POST /api/prepare."""
+"""Endpoints POST /api/submit and POST /api/prepare."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, create_model, mode
 
 from ...request import Request, SweepOptions
 from ...resubmit import submit_words
-from ...secret import HANDED
-from ..answers.words import prepare_words
-from ..desk import Desk
-from ..errands import Errand
-from .errands import Told, told
+from ...secret_sources import PASSED_PREFIX
+from ..backend import Backend
+from ..operation_arguments import prepare_arguments
+from ..operation_runner import Operation
+from .operations import OperationState, operation_state
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Word = Annotated[str, Field(max_length=32_768)]
+LongText = Annotated[str, Field(max_length=32_768)]
 SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
 
 
-# What programs may set of a request, with its limits. Consents can be given on the command line only.
-_SWEEP: dict[str, Any] = {
+# Request fields that programs may set, with their limits. Consents can only be given on the command line.
+_SWEEP_LIMITS: dict[str, Any] = {
     "axes": Annotated[
-        list[Word], Field(min_length=1, max_length=100, description="NAME=VALUES, for example lr=0.1,0.01")
+        list[LongText], Field(min_length=1, max_length=100, description="NAME=VALUES, for example lr=0.1,0.01")
     ],
     "random": Annotated[bool, Field(description="Sample random values instead of running all combinations")],
     "max_runs": Annotated[int | None, Field(ge=1, le=1_000_000)],
@@ -35,13 +35,13 @@ _SWEEP: dict[str, Any] = {
     "metric": Name | None,
     "goal": Literal["max", "min"] | None,
 }
-_REQUEST: dict[str, Any] = {
+_REQUEST_LIMITS: dict[str, Any] = {
     "configuration": Annotated[Name | None, Field(description="-c: run configuration, aml_config/NAME.runconfig")],
     "target": Annotated[Name | None, Field(description="-t: compute target; overrides the run configuration")],
-    "script": Word | None,
-    "module": Word | None,
-    "command": Word | None,
-    "arguments": Annotated[list[Word], Field(max_length=10_000)],
+    "script": LongText | None,
+    "module": LongText | None,
+    "command": LongText | None,
+    "arguments": Annotated[list[LongText], Field(max_length=10_000)],
     "name": Annotated[str, Field(max_length=1000)] | None,
     "tags": Annotated[list[Name], Field(max_length=100)],
     "gpus": Annotated[Name | None, Field(description="--gpus: 2, all, free, none, 0,2, a UUID, h200, 1:40g")],
@@ -51,7 +51,7 @@ _REQUEST: dict[str, Any] = {
         Field(description="--key: idempotency key; submitting it again returns the same run"),
     ],
     "locked": Annotated[Name | None, Field(description="--locked: reuse the exact environment of this run")],
-    "environment": Annotated[dict[SecretName, Word], Field(max_length=1000, description="--env; not for secrets")],
+    "environment": Annotated[dict[SecretName, LongText], Field(max_length=1000, description="--env; not for secrets")],
     "secrets": Annotated[
         dict[SecretName, SecretStr | None],
         Field(
@@ -63,15 +63,18 @@ _REQUEST: dict[str, Any] = {
 
 
 def _fields(kind: type[Request | SweepOptions], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a dataclass for ``create_model``: the limits are ours, the names and defaults are those of ``kind``."""
-    known = {one.name: one for one in fields(kind)}
-    return {name: (limit, _default(known[name])) for name, limit in limits.items()}
+    """Return fields for ``create_model``.
+
+    Names and defaults come from ``kind``, and types and limits from ``limits``.
+    """
+    fields_by_name = {field.name: field for field in fields(kind)}
+    return {name: (limit, _default(fields_by_name[name])) for name, limit in limits.items()}
 
 
-def _default(known: dataclasses.Field[Any]) -> Any:
-    if known.default_factory is not MISSING:
-        return known.default_factory()
-    return ... if known.default is MISSING else known.default
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return ... if field.default is MISSING else field.default
 
 
 class _Submission(BaseModel):
@@ -85,21 +88,21 @@ class _Submission(BaseModel):
     )
 
     def request(self) -> Request:
-        """What is asked for, with the values of secrets."""
-        given = {name: getattr(self, name) for name in _REQUEST}
-        secrets = {name: value and value.get_secret_value() for name, value in given.pop("secrets").items()}
+        """Return the submission request, including secret values."""
+        values = {name: getattr(self, name) for name in _REQUEST_LIMITS}
+        secrets = {name: value and value.get_secret_value() for name, value in values.pop("secrets").items()}
         sweep = getattr(self, "sweep", None)
-        return Request(**given, secrets=secrets, sweep=sweep and SweepOptions(**sweep.model_dump()))
+        return Request(**values, secrets=secrets, sweep=sweep and SweepOptions(**sweep.model_dump()))
 
     @model_validator(mode="after")
-    def _fits(self) -> _Submission:
+    def _check_entry(self) -> _Submission:
         request = self.request()
-        named = [one for one in (request.script, request.module, request.command) if one is not None]
-        if len(named) > 1:
+        entries = [entry for entry in (request.script, request.module, request.command) if entry is not None]
+        if len(entries) > 1:
             raise ValueError("script, module, and command are mutually exclusive")
-        if any(not one or one.startswith("-") for one in named):
+        if any(not entry or entry.startswith("-") for entry in entries):
             raise ValueError("script, module, or command is empty or starts with a dash")
-        if request.arguments and not named:
+        if request.arguments and not entries:
             raise ValueError("arguments require a script, module, or command")
         return self
 
@@ -111,13 +114,13 @@ else:
         "Sweep",
         __doc__="Options of `mlw submit --sweep`.",
         __config__=ConfigDict(extra="forbid"),
-        **_fields(SweepOptions, _SWEEP),
+        **_fields(SweepOptions, _SWEEP_LIMITS),
     )
     Submission = create_model(
         "Submission",
         __doc__=_Submission.__doc__,
         __base__=_Submission,
-        **_fields(Request, {**_REQUEST, "sweep": Sweep | None}),
+        **_fields(Request, {**_REQUEST_LIMITS, "sweep": Sweep | None}),
     )
 
 
@@ -145,33 +148,33 @@ class Preparation(BaseModel):
     unchecked: bool = Field(False, description="Skip compatibility checks")
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(backend: Backend) -> APIRouter:
     router = APIRouter(tags=["submit"])
 
     @router.post("/submit", summary="Submit a run (mlw submit --detach)")
-    async def submit(asked: Submission) -> Submitted:
-        project = await desk.ask(lambda _: desk.projects.open(asked.project))
-        request = asked.request()
-        # Under names that mlw itself obeys nowhere, whatever the secrets are called.
-        values = {HANDED + name: value for name, value in request.secret_values.items()}
-        errand = await desk.errands.start(*submit_words(request), cwd=project.root, environment=values)
-        if not asked.wait:
-            return Submitted(operation=errand.id, errand=errand.id)
-        await errand.done.wait()
-        return _submitted(errand)
+    async def submit(submission: Submission) -> Submitted:
+        project = await backend.call(lambda _: backend.projects.open(submission.project))
+        request = submission.request()
+        # The prefix prevents secrets from overriding variables that mlw itself reads.
+        values = {PASSED_PREFIX + name: value for name, value in request.secret_values.items()}
+        operation = await backend.operations.start(*submit_words(request), cwd=project.root, environment=values)
+        if not submission.wait:
+            return Submitted(operation=operation.id, errand=operation.id)
+        await operation.done.wait()
+        return _submission_result(operation)
 
     @router.post("/prepare", summary="Prepare an environment (mlw experiment prepare); see /api/operations")
-    async def prepare(asked: Preparation) -> Told:
-        project = await desk.ask(lambda _: desk.projects.open(asked.project))
-        words = prepare_words(**asked.model_dump(exclude={"project"}))
-        return told(await desk.errands.start(*words, cwd=project.root))
+    async def prepare(preparation: Preparation) -> OperationState:
+        project = await backend.call(lambda _: backend.projects.open(preparation.project))
+        arguments = prepare_arguments(**preparation.model_dump(exclude={"project"}))
+        return operation_state(await backend.operations.start(*arguments, cwd=project.root))
 
     return router
 
 
-def _submitted(errand: Errand) -> Submitted:
-    error = errand.error()
+def _submission_result(operation: Operation) -> Submitted:
+    error = operation.error()
     if error is not None:
         raise error
-    found = errand.answer if isinstance(errand.answer, dict) else {}
-    return Submitted(operation=errand.id, errand=errand.id, run=found.get("run_id"), status=found.get("status"))
+    result = operation.result if isinstance(operation.result, dict) else {}
+    return Submitted(operation=operation.id, errand=operation.id, run=result.get("run_id"), status=result.get("status"))

@@ -1,4 +1,4 @@
-"""Compute targets: what they are, their GPUs now, attach, check, clean, detach."""
+"""Endpoints for compute targets: configuration, current GPU values, attach, check, clean, and detach."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from ...config.project import Project
-from ...hosts.gpus import Gpu
+from ...config.project_folder import Project
+from ...hosts.gpu_values import Gpu
 from ...model import Compute
-from ...report.gpus import used_by
+from ...report.gpu_report import used_by
 from ...targets.types import attachable
-from ..answers import targets as answers
-from ..answers import words
-from ..desk import Desk
-from ..gpuwatch import Reading
-from . import submission
-from .errands import Told, told
+from .. import operation_arguments
+from ..backend import Backend
+from ..gpu_poller import Reading
+from ..queries import targets as queries
+from . import submit
+from .operations import OperationState, operation_state
 
 Key = Annotated[str, Query(min_length=1, max_length=64, description="Project key, as in /api/projects")]
 Name = Annotated[
@@ -106,7 +106,7 @@ AttachType = Annotated[
 ]
 
 
-class AttachWish(BaseModel):
+class AttachRequest(BaseModel):
     """Options of `mlw computetarget attach`."""
 
     model_config = ConfigDict(extra="forbid")
@@ -147,7 +147,7 @@ class AttachAnswer(BaseModel):
     findings: list[FindingAnswer] = []
 
 
-class DetachWish(BaseModel):
+class DetachRequest(BaseModel):
     """Options of `mlw computetarget detach`."""
 
     model_config = ConfigDict(extra="forbid")
@@ -169,65 +169,71 @@ class CleanRow(BaseModel):
     can_go_bytes: int | None = None
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(backend: Backend) -> APIRouter:
     router = APIRouter()
-    router.include_router(submission.routes(desk))
-    _looking(router, desk)
-    _changing(router, desk)
+    router.include_router(submit.routes(backend))
+    _add_read_routes(router, backend)
+    _add_write_routes(router, backend)
     return router
 
 
-def _looking(router: APIRouter, desk: Desk) -> None:
+def _add_read_routes(router: APIRouter, backend: Backend) -> None:
     @router.get("/targets", tags=["targets"], summary="List the compute targets of a project")
-    async def every(project: Key) -> list[Target]:
-        found = await desk.ask(lambda history: answers.cards(history, desk.projects.open(project)))
-        return [_target(one) for one in found]
+    async def list_targets(project: Key) -> list[Target]:
+        cards = await backend.call(lambda history: queries.cards(history, backend.projects.open(project)))
+        return [_target(card) for card in cards]
 
     @router.get("/targets/{name}", tags=["targets"], summary="Get a compute target")
-    async def one(name: Name, project: Key) -> Target:
-        return _target(await desk.ask(lambda history: answers.card(history, desk.projects.open(project), name)))
+    async def get_target(name: Name, project: Key) -> Target:
+        return _target(await backend.call(lambda history: queries.card(history, backend.projects.open(project), name)))
 
     @router.get("/targets/{name}/gpus", tags=["targets"], summary="Get the current GPU usage of a target")
-    async def gpus(name: Name, project: Key) -> GpusAnswer:
-        compute = await desk.ask(lambda history: answers.compute_of(history, desk.projects.open(project), name))
-        return _gpus(await desk.gpus.ask(compute))
+    async def get_gpus(name: Name, project: Key) -> GpusAnswer:
+        compute = await backend.call(
+            lambda history: queries.load_compute(history, backend.projects.open(project), name)
+        )
+        return _gpus(await backend.gpus.read(compute))
 
     @router.post("/targets/{name}/check", tags=["targets"], summary="Check a target (mlw computetarget check)")
     async def check(name: Name, project: Key) -> list[FindingAnswer]:
-        here = await desk.ask(lambda _: desk.projects.open(project))
-        errand = await desk.errands.start(*words.check_words(name), cwd=here.root)
-        await errand.done.wait()
-        error = errand.error()
-        if error is not None and not isinstance(errand.answer, list):
-            raise error  # it could not be asked; what is missing there is an answer
-        return [FindingAnswer(**finding) for finding in errand.answer]
+        opened = await backend.call(lambda _: backend.projects.open(project))
+        operation = await backend.operations.start(*operation_arguments.check_arguments(name), cwd=opened.root)
+        await operation.done.wait()
+        error = operation.error()
+        if error is not None and not isinstance(operation.result, list):
+            raise error  # the check itself failed, without any findings
+        return [FindingAnswer(**finding) for finding in operation.result]
 
 
-def _changing(router: APIRouter, desk: Desk) -> None:
+def _add_write_routes(router: APIRouter, backend: Backend) -> None:
     @router.post("/targets/attach", tags=["targets"], summary="Attach a host as a compute target")
-    async def attach(asked: AttachWish) -> AttachAnswer:
-        project = await desk.ask(lambda _: desk.projects.open(asked.project))
-        wish = words.Attach(**asked.model_dump(exclude={"project", "password"}))
-        password = asked.password.get_secret_value() if asked.password else None
-        errand = await desk.errands.start(*wish.words(password is not None), cwd=project.root, secret=password)
-        await errand.done.wait()
-        found: dict[str, Any] = errand.answer if isinstance(errand.answer, dict) else {}
-        error = errand.error()
-        if error is not None and "asks" not in found:
+    async def attach(body: AttachRequest) -> AttachAnswer:
+        project = await backend.call(lambda _: backend.projects.open(body.project))
+        options = operation_arguments.Attach(**body.model_dump(exclude={"project", "password"}))
+        password = body.password.get_secret_value() if body.password else None
+        operation = await backend.operations.start(
+            *options.arguments(password is not None), cwd=project.root, secret=password
+        )
+        await operation.done.wait()
+        result: dict[str, Any] = operation.result if isinstance(operation.result, dict) else {}
+        error = operation.error()
+        if error is not None and "asks" not in result:
             raise error
-        known = {name: found[name] for name in AttachAnswer.model_fields if name in found}
-        return AttachAnswer(**{**known, "attached": error is None, "operation": errand.id, "errand": errand.id})
+        fields = {name: result[name] for name in AttachAnswer.model_fields if name in result}
+        return AttachAnswer(**{**fields, "attached": error is None, "operation": operation.id, "errand": operation.id})
 
     @router.post("/targets/{name}/detach", tags=["targets"], summary="Detach a compute target")
-    async def detach(name: Name, project: Key, asked: DetachWish) -> Told:
-        here = await desk.ask(lambda _: desk.projects.open(project))
-        await _let_go(desk, here, name)
-        errand = await desk.errands.start(*words.detach_words(name, **asked.model_dump()), cwd=here.root)
-        await errand.done.wait()
-        error = errand.error()
+    async def detach(name: Name, project: Key, body: DetachRequest) -> OperationState:
+        opened = await backend.call(lambda _: backend.projects.open(project))
+        await _disconnect_gpus(backend, opened, name)
+        operation = await backend.operations.start(
+            *operation_arguments.detach_arguments(name, **body.model_dump()), cwd=opened.root
+        )
+        await operation.done.wait()
+        error = operation.error()
         if error is not None:
             raise error
-        return told(errand)
+        return operation_state(operation)
 
     @router.post(
         "/clean",
@@ -239,25 +245,27 @@ def _changing(router: APIRouter, desk: Desk) -> None:
         target: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
         remove: bool = False,
     ) -> list[CleanRow]:
-        here = await desk.ask(lambda _: desk.projects.open(project))
-        rows = await desk.errands.do(*words.clean_words(target, remove=remove), cwd=here.root)
+        opened = await backend.call(lambda _: backend.projects.open(project))
+        rows = await backend.operations.run(
+            *operation_arguments.clean_arguments(target, remove=remove), cwd=opened.root
+        )
         return [CleanRow(**row) for row in rows or []]
 
 
-async def _let_go(desk: Desk, project: Project, name: str) -> None:
-    """The connection by which its GPUs were asked for."""
-    if name in await desk.ask(lambda _: project.computes()):
-        compute: Compute = await desk.ask(answers.compute_of, project, name)
-        await desk.gpus.let_go(compute)
+async def _disconnect_gpus(backend: Backend, project: Project, name: str) -> None:
+    """Close the connection that polls the GPUs of a target."""
+    if name in await backend.call(lambda _: project.computes()):
+        compute: Compute = await backend.call(queries.load_compute, project, name)
+        await backend.gpus.disconnect(compute)
 
 
-def _target(card: answers.Card) -> Target:
-    known = card.attached
-    attached = AttachedAnswer(**asdict(known)) if known else None
+def _target(card: queries.Card) -> Target:
+    attachment = card.attached
+    attached = AttachedAnswer(**asdict(attachment)) if attachment else None
     return Target(
         **{name: getattr(card, name) for name in ("name", "type", "address", "image", "file", "elsewhere")},
         attached=attached,
-        findings=[FindingAnswer(**asdict(one)) for one in card.findings],
+        findings=[FindingAnswer(**asdict(finding)) for finding in card.findings],
         run_configurations=[use.name for use in card.uses],
         trouble=card.trouble,
         hint=card.hint,
@@ -265,17 +273,17 @@ def _target(card: answers.Card) -> Target:
 
 
 def _gpus(reading: Reading) -> GpusAnswer:
-    found = reading.gpus
+    values = reading.gpus
     return GpusAnswer(
         **{name: getattr(reading, name) for name in ("state", "message", "hint", "asked", "again")},
-        problem=found.problem if found else None,
-        driver=found.driver if found else None,
-        cuda=found.cuda if found else None,
-        gpus=[_gpu(one) for one in found.gpus] if found else [],
+        problem=values.problem if values else None,
+        driver=values.driver if values else None,
+        cuda=values.cuda if values else None,
+        gpus=[_gpu(gpu) for gpu in values.gpus] if values else [],
     )
 
 
 def _gpu(gpu: Gpu) -> GpuAnswer:
     names = [name for name in GpuAnswer.model_fields if name not in ("slices", "used_by")]
-    slices = [one.name or one.uuid or "?" for one in gpu.mig]
+    slices = [mig_slice.name or mig_slice.uuid or "?" for mig_slice in gpu.mig]
     return GpuAnswer(**{name: getattr(gpu, name) for name in names}, slices=slices, used_by=used_by(gpu))

@@ -1,1 +1,1 @@
-"""What pages are made of."""
+"""Components used to build the pages."""

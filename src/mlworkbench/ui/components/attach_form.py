@@ -1,4 +1,4 @@
-"""The fields of an attach."""
+"""Form fields of the attach dialog."""
 
 from __future__ import annotations
 
@@ -7,107 +7,109 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
-from ...config.place import is_plain_name
+from ...config.project_files import is_plain_name
 from ...targets.types import DEFAULT_ATTACH, IMAGE, MASTER, ComputeType, attachable
-from ..answers.targets import Card
-from ..answers.words import Attach
-from .secretfield import SecretField
+from ..operation_arguments import Attach
+from ..queries.targets import Card
+from .secret_field import SecretField
 
-PASSWORD, OWN, FILE, APPEND = "password", "own", "file", "append"
-_WAYS = {
+PASSWORD, OWN_KEYS, FILE, APPEND = "password", "own", "file", "append"
+_AUTHENTICATION = {
     PASSWORD: "Password, used once to install a key",
-    OWN: "My SSH keys or SSH agent",
+    OWN_KEYS: "My SSH keys or SSH agent",
     FILE: "Private key file",
     APPEND: "New key that I add to the machine",
 }
-_BOX = "outlined dense"
+_FIELD_PROPS = "outlined dense"
 
 
 class AttachForm:
-    """Nothing secret is in it but the field of the password, which hands it over once."""
+    """The attach form. The password is its only secret; reading it clears the field."""
 
-    def __init__(self, card: Card | None, enter: Callable[[], Awaitable[None]]) -> None:
-        known = card.compute if card else None
+    def __init__(self, card: Card | None, on_enter: Callable[[], Awaitable[None]]) -> None:
+        compute = card.compute if card else None
         with ui.element("div").classes("mlw-fields"):
             self._types = {row.name: row for row in attachable()}
             kind = card.type if card and card.type in self._types else DEFAULT_ATTACH.name
-            self._kind = ui.select(_labels(self._types), value=kind, label="Run scripts").props(_BOX)
+            self._kind = ui.select(_labels(self._types), value=kind, label="Run scripts").props(_FIELD_PROPS)
             self._name = _field("Target name", card.name if card else "", "my_dsvm")
             self._address = _field(
-                "Address", (known and known.address) or "", "10.0.0.7, a host name, or an alias from ~/.ssh/config"
+                "Address", (compute and compute.address) or "", "10.0.0.7, a host name, or an alias from ~/.ssh/config"
             )
             self._username = _field(
-                "User", (known and known.username) or "", "default: from ~/.ssh/config, or your user name"
+                "User", (compute and compute.username) or "", "default: from ~/.ssh/config, or your user name"
             )
-            self._master = _field("Spark master", (known and known.spark_master) or "", "spark://host:7077, or yarn")
-        self._way = ui.radio(_WAYS, value=PASSWORD).props("dense inline").classes("mlw-ways")
-        self._way.props('aria-label="Authentication"')
+            self._master = _field(
+                "Spark master", (compute and compute.spark_master) or "", "spark://host:7077, or yarn"
+            )
+        self._authentication = ui.radio(_AUTHENTICATION, value=PASSWORD).props("dense inline").classes("mlw-ways")
+        self._authentication.props('aria-label="Authentication"')
         self._secret = SecretField("Password").classes("mlw-full")
-        self._secret.on("enter", enter)
+        self._secret.on("enter", on_enter)
         self._file = _field("Private key file on this machine", "", "~/.ssh/id_ed25519").classes("mlw-full")
         self._note = ui.label("mlw shows a public key to append to ~/.ssh/authorized_keys on the machine.").classes(
             "mlw-faint"
         )
-        shown = bool(known and (known.port or known.jump_host))  # a cloned project's way must not go unseen
-        more = ui.expansion("More options: port, jump host, image, mounts", value=shown)
+        is_expanded = bool(compute and (compute.port or compute.jump_host))  # show values from the .compute file
+        more = ui.expansion("More options: port, jump host, image, mounts", value=is_expanded)
         with (
             more.classes("mlw-full mlw-more").props("dense"),
             ui.element("div").classes("mlw-fields"),
         ):
             self._port = ui.number(
-                "Port (default: 22)", value=known.port if known else None, min=1, max=65535, precision=0
-            ).props(_BOX)
-            self._jump = _field("Jump host", (known and known.jump_host) or "", "user@gateway:2222")
+                "Port (default: 22)", value=compute.port if compute else None, min=1, max=65535, precision=0
+            ).props(_FIELD_PROPS)
+            self._jump = _field("Jump host", (compute and compute.jump_host) or "", "user@gateway:2222")
             self._image = _field("Container image", "", "default: from the .compute file")
             self._mounts = ui.textarea("Folders on the machine that containers may mount, one per line").props(
-                f"{_BOX} autogrow"
+                f"{_FIELD_PROPS} autogrow"
             )
             self._replace = ui.checkbox("Replace an existing target with this name").props("dense")
-        self._way.on_value_change(self._turn)
-        self._kind.on_value_change(self._turn)
-        self._turn()
+        self._authentication.on_value_change(self._update_visibility)
+        self._kind.on_value_change(self._update_visibility)
+        self._update_visibility()
 
     @property
-    def way(self) -> str:
-        return str(self._way.value)
+    def authentication(self) -> str:
+        return str(self._authentication.value)
 
-    def changed(self, call: Callable[[], None]) -> None:
-        fields = (self._kind, self._name, self._address, self._username, self._master, self._way, self._file)
+    def on_change(self, callback: Callable[[], None]) -> None:
+        fields = (self._kind, self._name, self._address, self._username, self._master, self._authentication, self._file)
         for field in (*fields, self._port, self._jump, self._image, self._mounts, self._replace):
-            field.on_value_change(lambda _: call())
+            field.on_value_change(lambda _: callback())
 
     @property
     def _type(self) -> ComputeType:
         return self._types[str(self._kind.value)]
 
-    def _turn(self) -> None:
+    def _update_visibility(self) -> None:
         self._master.set_visibility(self._type.asks(MASTER))
-        self._secret.set_visibility(self.way == PASSWORD)
-        self._file.set_visibility(self.way == FILE)
-        self._note.set_visibility(self.way == APPEND)
+        self._secret.set_visibility(self.authentication == PASSWORD)
+        self._file.set_visibility(self.authentication == FILE)
+        self._note.set_visibility(self.authentication == APPEND)
 
     async def password(self) -> str | None:
-        """What was typed, once: the field is empty afterwards."""
-        return await self._secret.take() if self.way == PASSWORD else None
+        """Return the typed password and clear the field."""
+        return await self._secret.take() if self.authentication == PASSWORD else None
 
-    def forget(self) -> None:
+    def clear_password(self) -> None:
         self._secret.clear_typed()
 
-    def missing(self, password: bool) -> str | None:
-        """What has to be filled in first."""
+    def missing_value(self, password: bool) -> str | None:
+        """Return a message about the first missing value, or None."""
         if not is_plain_name(_text(self._name.value)):
             return "Enter a valid target name; it is used as a file name"
         if not _text(self._address.value):
             if self._type.asks(MASTER):
                 return None if _text(self._master.value) else "Enter an address or a Spark master"
             return "Enter the address of the machine"
-        if self.way == PASSWORD and not password:
+        if self.authentication == PASSWORD and not password:
             return "Enter the password"
-        if self.way == FILE and not _text(self._file.value):
+        if self.authentication == FILE and not _text(self._file.value):
             return "Enter the path of the private key"
         return None
 
-    def wish(self, host_key: str | None = None) -> Attach:
+    def request(self, host_key: str | None = None) -> Attach:
         return Attach(
             name=_text(self._name.value),
             kind=self._type.name,
@@ -115,8 +117,10 @@ class AttachForm:
             username=_text(self._username.value) or None,
             port=int(self._port.value) if self._port.value else None,
             jump=_text(self._jump.value) or None,
-            private_key_file=os.path.expanduser(_text(self._file.value)) or None if self.way == FILE else None,
-            own_key=self.way == APPEND,
+            private_key_file=os.path.expanduser(_text(self._file.value)) or None
+            if self.authentication == FILE
+            else None,
+            own_key=self.authentication == APPEND,
             host_key=host_key,
             mounts=[line.strip() for line in _text(self._mounts.value).splitlines() if line.strip()],
             image=_text(self._image.value) or None if self._type.asks(IMAGE) else None,
@@ -130,9 +134,9 @@ def _labels(types: dict[str, ComputeType]) -> dict[str, str]:
 
 
 def _field(label: str, value: str, example: str) -> ui.input:
-    made = ui.input(label, value=value, placeholder=example).props(_BOX)
-    made.props("autocomplete=off spellcheck=false")
-    return made
+    field = ui.input(label, value=value, placeholder=example).props(_FIELD_PROPS)
+    field.props("autocomplete=off spellcheck=false")
+    return field
 
 
 def _text(value: object) -> str:

@@ -1,17 +1,17 @@
-// Curves that ask for their points themselves: as many as fit their width, and again for the part zoomed into.
-// Names come from scripts: they go into text nodes and onto the canvas, never into markup.
-let echarts = null; // a megabyte: loaded while the server looks for the first points, and no page waits for it
+// Curves that load their points: as many as fit their width, and again for the zoomed range.
+// Names come from scripts: they are rendered as text nodes and on the canvas, never as markup.
+let echarts = null; // one megabyte: loaded while the server reads the first points, so no page waits for it
 
 async function drawing() { echarts ??= (await import("nicegui-echart")).echarts; }
 
-const PAUSE = 2000; // milliseconds between two looks at a run that goes on
+const PAUSE = 2000; // milliseconds between polls of an active run
 const LIGHT = ["#2457a7", "#b3541e", "#1b7a43", "#8a4fbd", "#b3261e", "#0f7c8a", "#7a6200", "#b02a7c"];
 const DARK = ["#8fb8ff", "#f0a35e", "#6fd39a", "#c9a4f5", "#ff9d94", "#5ed0de", "#e0c64a", "#ff9ad1"];
-// With eight colours, 64 curves that differ.
+// With eight colors, 64 distinct curves.
 const DASHES = ["solid", "dashed", "dotted", [12, 4], [10, 3, 2, 3], [5, 2], [14, 3, 2, 3, 2, 3], [2, 6]];
 const AXES = { step: "step", time: "time", points: "point", relative: "seconds since start" };
 
-const worn = new Set(); // charts that have to be drawn anew in other colours
+const worn = new Set(); // charts to redraw when the theme changes
 new MutationObserver(() => worn.forEach((chart) => chart.paint())).observe(document.body, { attributeFilter: ["class"] });
 
 export function figure(value) {
@@ -28,9 +28,9 @@ export function lasting(seconds) {
   return `${sign}${hours ? `${hours}:${two(minutes)}` : minutes}:${two(whole % 60)}`;
 }
 
-const unmarked = (text) => String(text).replaceAll("{", "{\u200b"); // {a|b} would be a style
+const unmarked = (text) => String(text).replaceAll("{", "{\u200b"); // ECharts parses {a|b} as a style
 
-function smoothed(columns, weight) { // exponential, without the pull towards 0 at its beginning
+function smoothed(columns, weight) { // exponential, with bias correction at the beginning
   let sum = 0, share = 0;
   return columns.map(([x, , , last]) => {
     sum = sum * weight + (1 - weight) * last;
@@ -39,7 +39,7 @@ function smoothed(columns, weight) { // exponential, without the pull towards 0 
   });
 }
 
-function path(columns, gaps) { // through least and greatest of each column, so that no spike is lost; open where NaN was
+function path(columns, gaps) { // through minimum and maximum of each column, so that no spike is lost; interrupted at NaN
   const points = [];
   let gap = 0;
   for (const [x, lo, hi, last] of columns) {
@@ -116,7 +116,7 @@ export default {
     this.chart = null;
   },
   methods: {
-    sight(yes) { // a page may have hundreds: only those in sight hold a canvas
+    sight(yes) { // a page may have hundreds of charts: only visible ones have a canvas
       if (yes === Boolean(this.inSight)) return;
       this.inSight = yes;
       if (yes) {
@@ -128,7 +128,7 @@ export default {
         this.chart = null;
       }
     },
-    begin() { // with its first points: a dozen of empty ones would keep them waiting
+    begin() { // only with the first points: drawing a dozen empty charts would delay them
       this.chart = echarts.init(this.$refs.box, null, { renderer: "canvas" });
       this.join();
     },
@@ -148,7 +148,7 @@ export default {
       try {
         const asked = this.series.map((one, at) => this.fetched(one, at));
         const [told] = await Promise.all([Promise.all(asked), drawing()]);
-        if (turn !== this.turn) return; // a later question was asked meanwhile
+        if (turn !== this.turn) return; // a later request was sent meanwhile
         this.told = told;
         this.trouble = "";
       } catch (error) {
@@ -179,7 +179,7 @@ export default {
       this.ask();
       if (!heard && this.group) window.dispatchEvent(new CustomEvent("mlw-zoom", { detail: { group: this.group, x: this.x, span, from: this } }));
     },
-    pressed(event) { // a stretch is drawn with the mouse
+    pressed(event) { // select a range with the mouse
       if (event.button !== 0 || this.small || !this.chart) return;
       const box = this.$refs.box.getBoundingClientRect(), from = event.clientX - box.left;
       if (!this.chart.containPixel("grid", [from, event.clientY - box.top])) return;
@@ -222,7 +222,7 @@ export default {
       const ends = this.small ? {} : { min: fit[0] === null ? "dataMin" : fit[0] * (time ? 1000 : 1), max: fit[1] === null ? "dataMax" : fit[1] * (time ? 1000 : 1) };
       return {
         grid: this.small ? { left: 2, right: 2, top: 4, bottom: 4 } : { left: 8, right: 16, top: many ? 34 : 10, bottom: 20, containLabel: true },
-        legend: { show: many, type: "scroll", top: 0, textStyle: { color: look.ink, fontSize: 11 }, pageIconColor: look.ink, pageTextStyle: { color: look.ink }, itemWidth: 24, itemHeight: 14, itemStyle: { opacity: 0 } }, // a stroke as the curve has it; what is lower than the words cuts them off
+        legend: { show: many, type: "scroll", top: 0, textStyle: { color: look.ink, fontSize: 11 }, pageIconColor: look.ink, pageTextStyle: { color: look.ink }, itemWidth: 24, itemHeight: 14, itemStyle: { opacity: 0 } }, // a line in the style of the curve; a lower height would cut off the text
         xAxis: {
           ...ends, type: time ? "time" : "value", show: !this.small, axisLine: { lineStyle: { color: look.line } }, splitLine: { show: false },
           axisLabel: { ...label, ...(this.x === "relative" ? { formatter: lasting } : {}) },
@@ -230,7 +230,7 @@ export default {
           ...(this.small && { min: "dataMin", max: "dataMax" }),
         },
         yAxis: {
-          type: this.log && this.told.some((one) => one?.greatest > 0) ? "log" : "value", scale: !this.unit, // what a machine does counts from nothing
+          type: this.log && this.told.some((one) => one?.greatest > 0) ? "log" : "value", scale: !this.unit, // machine charts start at zero
           show: !this.small, splitLine: split,
           axisLabel: { ...label, formatter: (value) => this.said(value) }, splitNumber: 4,
         },
@@ -240,7 +240,7 @@ export default {
         },
       };
     },
-    whole() { // of time: from the start of the run to its end, also where nothing was measured
+    whole() { // time axis: from the start of the run to its end, even without points
       const start = this.told.find(Boolean)?.start;
       if (!this.reach || this.x === "step" || start === undefined) return [null, null];
       return this.x === "time" ? [start, start + this.reach] : [0, this.reach];
@@ -274,7 +274,7 @@ export default {
         };
         const line = { width: this.small ? 1.5 : 1.6, color: colour, type: DASHES[Math.floor(at / colours.length) % DASHES.length] };
         if (this.smooth > 0 && !this.small) {
-          found.push({ ...base, data: placed(smoothed(one.columns, this.smooth)), lineStyle: line, z: 3 }); // the legend is as the first one of a name
+          found.push({ ...base, data: placed(smoothed(one.columns, this.smooth)), lineStyle: line, z: 3 }); // the legend uses the style of the first series of a name
           found.push({ ...base, data: placed(path(one.columns, [])), showSymbol: false, lineStyle: { ...line, width: 1, opacity: 0.25 } });
         } else found.push({ ...base, data: placed(path(one.columns, one.odd_at || [])), lineStyle: line });
       });

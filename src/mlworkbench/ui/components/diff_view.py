@@ -1,24 +1,24 @@
-"""Two texts and where they differ."""
+"""Dialog that shows the difference between two texts."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
-from ...report.linediff import LineDiff
-from ..desk import Desk
-from .sheet import DiffLines
+from ...report.line_diff import LineDiff
+from ..backend import Backend
+from .text_table import DiffLines
 
-_MOST = 2000  # lines
+_MAX_LINES = 2000  # maximum number of lines in a diff
 
 
 def difference_lines(old: str, new: str) -> list[str]:
-    """As ``diff -u`` prints them; call it in a worker thread."""
-    found = LineDiff(_MOST).unified(old.split("\n"), new.split("\n"), "on disk", "in the editor")
-    return ["(too many different lines to display)"] if found is None else found[:_MOST]
+    """Return a unified diff. Call this in a worker thread."""
+    diff = LineDiff(_MAX_LINES).unified(old.split("\n"), new.split("\n"), "on disk", "in the editor")
+    return ["(too many different lines to display)"] if diff is None else diff[:_MAX_LINES]
 
 
-async def show_difference(desk: Desk, title: str, old: str, new: str) -> None:
-    lines = await desk.ask(lambda _: difference_lines(old, new))
+async def show_difference(backend: Backend, title: str, old: str, new: str) -> None:
+    lines = await backend.call(lambda _: difference_lines(old, new))
     with ui.dialog() as dialog, ui.card().classes("mlw-card mlw-diff-card"):
         dialog.props('aria-label="Difference"')
         ui.label(title).classes("mlw-empty-title")

@@ -1,4 +1,4 @@
-// What diff -u says, line by line. Text nodes only.
+// Lines of a unified diff. Text nodes only.
 const KINDS = { "+": "mlw-diffline-new", "-": "mlw-diffline-old", "@": "mlw-diffline-place" };
 
 export default {

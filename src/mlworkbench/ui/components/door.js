@@ -1,4 +1,4 @@
-// Says so when this browser is no longer let in: without a word, the page would try to reconnect for ever.
+// Shows a notice when the session has expired. Without it the page would try to reconnect forever.
 const PAUSE = 3000; // milliseconds
 
 export default {
@@ -12,9 +12,9 @@ export default {
     async look() {
       if (document.hidden || window.socket?.connected) return;
       let status = 0;
-      try { status = (await fetch(window.mlwAddress("/api/openapi.json"), { method: "HEAD" })).status; } catch {} // the server is away, and NiceGUI says so
+      try { status = (await fetch(window.mlwAddress("/api/openapi.json"), { method: "HEAD" })).status; } catch {} // the server is unreachable; NiceGUI shows that
       this.out = status === 401;
-      this.moved = status === 421; // the host name of an earlier server
+      this.moved = status === 421; // the host name belongs to an earlier server
     },
     again() { location.reload(); },
   },

@@ -1,7 +1,7 @@
-// The lines of a command that was set off, as they come. Text goes into text nodes, never into markup.
+// Live output of an operation. Text is rendered as text nodes, never as markup.
 const KINDS = ["error", "hint", "warning", "note"];
-const MOST = 5000; // lines that are kept here
-const PAUSE = 400; // milliseconds between two questions
+const MOST = 5000; // maximum number of lines in the page
+const PAUSE = 400; // milliseconds between polls
 
 export default {
   template: `
@@ -13,7 +13,7 @@ export default {
   props: { name: String, label: String, below: Boolean },
   data() { return { lines: [], said: 0, code: null, trouble: "", atEnd: true, error: null, hint: null }; },
   computed: {
-    shown() { // without what is said below as well
+    shown() { // without the error that is shown below
       if (!this.below || this.error === null) return this.lines;
       const told = [this.error, `error: ${this.error}`, this.hint && `hint: ${this.hint}`];
       return this.lines.filter((line) => !told.includes(line.text));

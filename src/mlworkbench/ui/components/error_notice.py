@@ -1,4 +1,4 @@
-"""What went wrong, told to whoever clicked: one sentence, and what to do about it."""
+"""Notifications that show an error and a hint."""
 
 from __future__ import annotations
 
@@ -10,41 +10,44 @@ from contextlib import contextmanager
 from nicegui import ui
 
 from ...errors import MlwError, details_of
-from ...report.plain import plain
+from ...sanitize import plain
 
 log = logging.getLogger("mlworkbench.ui")
 
 
-def in_words(error: Exception) -> tuple[str, str | None]:
-    """What happened and what to do, for people. A fault of ours has a number under which the log tells more."""
+def describe_error(error: Exception) -> tuple[str, str | None]:
+    """Return an error's message and hint.
+
+    An internal error is logged under an ID, which the message includes.
+    """
     if isinstance(error, MlwError):
         more = details_of(error.more) if error.more else None
-        remedy = "; ".join(plain(one, 1000) for one in (error.hint, more) if one)
-        return plain(error.message, 1000), remedy or None
-    name = secrets.token_hex(4)
-    log.error("error %s", name, exc_info=error)
-    return f"Internal error {name}. See the log of mlw ui for details.", None
+        hint = "; ".join(plain(text, 1000) for text in (error.hint, more) if text)
+        return plain(error.message, 1000), hint or None
+    error_id = secrets.token_hex(4)
+    log.error("error %s", error_id, exc_info=error)
+    return f"Internal error {error_id}. See the log of mlw ui for details.", None
 
 
-def tell(error: Exception) -> None:
-    """Stays until it is closed: people look away. The same once more is counted beside the first, not stacked."""
-    words, remedy = in_words(error)
+def notify_error(error: Exception) -> None:
+    """Show an error until the user dismisses it. Quasar counts repeats instead of stacking them."""
+    message, hint = describe_error(error)
     ui.notify(
-        words,
-        position="bottom",  # the head of a page has what is clicked next
+        message,
+        position="bottom",  # keep the controls at the top of the page usable
         timeout=0,
         icon="error",
         classes="mlw-trouble",
         attrs={"role": "alert"},
         actions=[{"label": "Close", "noCaps": True, "flat": True, "dense": True, "class": "mlw-trouble-close"}],
-        caption=f"Hint: {remedy}" if remedy else "",
+        caption=f"Hint: {hint}" if hint else "",
     )
 
 
 @contextmanager
-def telling() -> Iterator[None]:
-    """Around what a click sets off: ``with telling(): await desk.errands.do(…)``."""
+def report_errors() -> Iterator[None]:
+    """Show errors as notifications: ``with report_errors(): await backend.operations.run(…)``."""
     try:
         yield
     except MlwError as error:
-        tell(error)
+        notify_error(error)

@@ -1,4 +1,4 @@
-"""Above a file: what has happened to it on disk, and what can be chosen now."""
+"""Banner above a file that reports a conflict with the version on disk and offers solutions."""
 
 from __future__ import annotations
 
@@ -8,40 +8,43 @@ from typing import Any
 from nicegui import ui
 
 from ...errors import MlwError, UsageError
-from ...report.plain import plain
+from ...sanitize import plain
 
 Choices = tuple[tuple[str, Callable[[], Any]], ...]
 
 
-class Banner:
-    """``words`` is "" while there is nothing to choose."""
+class FileBanner:
+    """Banner above a file. ``message`` is empty while the banner is hidden."""
 
     def __init__(self) -> None:
-        self.words = ""
+        self.message = ""
         self._box = ui.element("div").classes("mlw-banner").props("role=alert")
         self._box.set_visibility(False)
 
-    def ask(self, words: str, choices: Choices) -> None:
-        if self.words == words:
+    def show(self, message: str, choices: Choices) -> None:
+        if self.message == message:
             return
-        self.words = words
+        self.message = message
         self._box.clear()
         self._box.set_visibility(True)
         with self._box:
             ui.icon("warning").classes("mlw-warn").props("aria-hidden=true")
-            ui.label(f"{words} Your changes are kept until you choose an option.")
+            ui.label(f"{message} Your changes are kept until you choose an option.")
             ui.space()
-            for name, chosen in choices:
-                ui.button(name, on_click=chosen).props("flat dense no-caps")
+            for name, on_click in choices:
+                ui.button(name, on_click=on_click).props("flat dense no-caps")
 
     def hide(self) -> None:
-        self.words = ""
+        self.message = ""
         self._box.clear()
         self._box.set_visibility(False)
 
 
-def lost_words(path: str, why: str | MlwError | None) -> str:
-    """Of a file that was edited and has no text on disk any more. ``why``: what stands there instead."""
+def missing_file_message(path: str, why: str | MlwError | None) -> str:
+    """Return the message for an edited file that is no longer a text file on disk.
+
+    ``why`` describes what is on disk instead, or is the error that occurred while reading it.
+    """
     if isinstance(why, UsageError):
         return f"{plain(why.message, 300)}."
     if isinstance(why, str):
@@ -49,7 +52,7 @@ def lost_words(path: str, why: str | MlwError | None) -> str:
     return f"{plain(path, 200)} was deleted on disk."
 
 
-async def ask_discard(path: str) -> bool:
+async def confirm_discard(path: str) -> bool:
     with ui.dialog() as dialog, ui.card().classes("mlw-card"):
         dialog.props('aria-label="Discard"')
         ui.label(f"Discard unsaved changes to {plain(path, 200)}?")

@@ -1,4 +1,4 @@
-"""Files and folders to choose from. The browser draws them, so hundreds are quick."""
+"""List of files and folders. The browser renders it, so hundreds of entries are fast."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from nicegui.events import GenericEventArguments
 
 @dataclass(frozen=True)
 class Row:
-    """``path`` stays here, as it is; all else is shown."""
+    """List entry. ``path`` stays on the server; the other fields are sent to the browser."""
 
     path: str
     name: str
     icon: str
     note: str
-    words: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 class FileList(Element, component="filelist.js"):
-    """``then`` gets the path of what was clicked."""
+    """List that calls ``on_choose`` with the path of the clicked entry."""
 
-    def __init__(self, then: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, on_choose: Callable[[str], Awaitable[None]]) -> None:
         super().__init__()
-        self._then = then
+        self._on_choose = on_choose
         self.show([], "")
-        self.on("choose", self._chosen)
+        self.on("choose", self._handle_choose)
 
-    def show(self, rows: Sequence[Row], chosen: str) -> None:
-        self._paths = [one.path for one in rows]
+    def show(self, rows: Sequence[Row], selected: str) -> None:
+        self._paths = [row.path for row in rows]
         self._props["rows"] = [
-            {"name": one.name, "icon": one.icon, "note": one.note, "words": list(one.words)} for one in rows
+            {"name": row.name, "icon": row.icon, "note": row.note, "words": list(row.labels)} for row in rows
         ]
-        self.choose(chosen)
+        self.select(selected)
 
-    def choose(self, chosen: str) -> None:
-        self._props["chosen"] = self._paths.index(chosen) if chosen in self._paths else -1
+    def select(self, selected: str) -> None:
+        self._props["chosen"] = self._paths.index(selected) if selected in self._paths else -1
         self.update()
 
-    async def _chosen(self, event: GenericEventArguments) -> None:
-        at = event.args
-        if isinstance(at, int) and 0 <= at < len(self._paths):  # it comes from a browser
-            await self._then(self._paths[at])
+    async def _handle_choose(self, event: GenericEventArguments) -> None:
+        index = event.args
+        if isinstance(index, int) and 0 <= index < len(self._paths):  # do not trust values from a browser
+            await self._on_choose(self._paths[index])

@@ -1,12 +1,15 @@
-"""The tree of a project's files. The page asks for the folders that are open, and sees by itself when they change."""
+"""Tree of a project's files. The browser requests the open folders and polls them for changes."""
 
 from __future__ import annotations
 
 from nicegui.element import Element
 
 
-class Tree(Element, component="tree.js"):
-    """Emits ``open`` with the path of a file, and ``select`` with path and kind of what is marked."""
+class FileTree(Element, component="tree.js"):
+    """File tree.
+
+    Emits ``open`` with the path of a file, and ``select`` with the path and kind of the selected entry.
+    """
 
     def __init__(self, key: str, current: str, unsaved: list[str]) -> None:
         super().__init__()
@@ -15,7 +18,7 @@ class Tree(Element, component="tree.js"):
         self._props["unsaved"] = unsaved
 
     def show(self, path: str) -> None:
-        """Mark this file, and open the folders above it."""
+        """Select the file at ``path`` and expand its parent folders."""
         self._props["current"] = path
         self.run_method("reveal", path)
 

@@ -1,4 +1,4 @@
-// Files and folders to choose from. Names are text nodes.
+// List of files and folders. Names are text nodes.
 export default {
   template: `
     <ul class="mlw-run-browse-files">

@@ -1,4 +1,4 @@
-// The GPUs of a machine as they are now. Asked for only while the page is seen and the card is in sight.
+// Live GPU gauges of a machine. Polls only while the page and the card are visible.
 const PAUSE = 2; // seconds
 const GIB = 2 ** 30;
 
@@ -66,7 +66,7 @@ export default {
       if (!this.gone) this.ticking = setTimeout(this.ask, 1000 * seconds);
     },
     async ask() {
-      if (this.asking || !this.seen || document.hidden) return; // it is asked again when it is looked at
+      if (this.asking || !this.seen || document.hidden) return; // polling resumes when it becomes visible
       this.asking = true;
       try {
         const answer = await fetch(window.mlwAddress(this.url));

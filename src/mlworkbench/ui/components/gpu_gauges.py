@@ -1,4 +1,4 @@
-"""The GPUs of a machine, live."""
+"""Live GPU gauges for a machine."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from urllib.parse import quote
 from nicegui.element import Element
 
 
-class Gauges(Element, component="gauges.js"):
-    """``distant``: it is another machine, so that an answer also says that it can be reached."""
+class GpuGauges(Element, component="gauges.js"):
+    """GPU gauges. If ``is_remote``, they also show whether the machine is reachable."""
 
-    def __init__(self, key: str, name: str, distant: bool) -> None:
+    def __init__(self, key: str, name: str, is_remote: bool) -> None:
         super().__init__()
         self._props["url"] = f"/api/targets/{quote(name, safe='')}/gpus?project={quote(key, safe='')}"
-        self._props["distant"] = distant
+        self._props["distant"] = is_remote
 
-    def judge(self, state: str, words: str) -> None:
-        """The worst of what was found ("" if all is well): a machine that answers is not yet one that can be used."""
-        self._props["worst"], self._props["why"] = state, words
+    def show_problem(self, state: str, message: str) -> None:
+        """Show the worst finding, if ``state`` is not empty.
+
+        A machine that responds may still be unusable.
+        """
+        self._props["worst"], self._props["why"] = state, message
         self.update()

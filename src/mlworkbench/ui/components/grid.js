@@ -1,4 +1,4 @@
-// Runs, the rows in sight only. Whatever runs are called goes into text nodes, never into markup.
+// Grid of runs with visible rows only. Names of runs are rendered as text nodes, never as markup.
 import * as AgGrid from "nicegui-aggrid";
 
 const BLOCK = 100;
@@ -40,7 +40,7 @@ function element(tag, classes, text) {
 
 function address(run) { return window.mlwAddress(`/runs/${encodeURIComponent(run.id)}`); }
 
-function family(run) { // leads to the runs of a sweep, or to those inside
+function family(run) { // link to the runs of a sweep, or to nested runs
   const link = element("a", "mlw-grid-link mlw-grid-mark", `${run.children.toLocaleString("en")} ${run.children === 1 ? "run" : "runs"}`);
   link.href = `${window.location.pathname}?parent=${encodeURIComponent(run.id)}`;
   link.tabIndex = -1;
@@ -51,7 +51,7 @@ const SHOWN = {
   run(data) {
     const link = element("a", "mlw-grid-link mlw-mono", data.id);
     link.href = address(data);
-    link.tabIndex = -1; // the arrow keys lead here, and Enter follows it
+    link.tabIndex = -1; // reached with the arrow keys; Enter follows it
     const more = [data.children ? family(data) : "", data.archived ? element("span", "mlw-grid-mark", "archived") : ""].filter(Boolean);
     if (!more.length) return link;
     const both = element("span", "mlw-grid-both mlw-grid-run");
@@ -99,7 +99,7 @@ function definition(column, sort) {
     valueGetter: (cell) => (cell.data ? (values ? cell.data.values[key] : cell.data[key]) : undefined),
     valueFormatter: (cell) => (cell.data ? String(words(cell.value, cell.data)) : ""),
     cellRenderer: SHOWN[kind] ? (cell) => (cell.data ? SHOWN[kind](cell.data) : "") : undefined,
-    equals: () => false, // what is derived from other fields changes, too
+    equals: () => false, // values derived from other fields change, too
     tooltipValueGetter: (cell) => {
       if (!cell.data) return null;
       if (kind === "time") return cell.value ? WHOLE.format(cell.value * 1000) : null;
@@ -128,7 +128,7 @@ export default {
     };
     const look = { fontFamily: "inherit", fontSize: 13, rowHeight: 32, headerHeight: 34, spacing: 6, headerFontWeight: 600, wrapperBorderRadius: 6 };
     this.order = this.sort;
-    this.chosen = new Map(); // also runs whose rows are not loaded
+    this.chosen = new Map(); // includes runs whose rows are not loaded
     this.kept = new URLSearchParams(window.location.search).has("column") ? [] : keptColumns(this.place);
     this.api = AgGrid.createGrid(this.$el, {
       theme: AgGrid.themeQuartz.withPart(AgGrid.colorSchemeVariable).withParams(look).withParams(colours, "light").withParams(colours, "dark"),
@@ -200,7 +200,7 @@ export default {
       if (node.isSelected()) this.chosen.set(node.data.id, picked(node.data));
       else this.chosen.delete(node.data.id);
     },
-    wear(rows) { // rows that were chosen before they came, or that changed since
+    wear(rows) { // update the selection of rows that were loaded or changed later
       for (const row of rows.filter((one) => this.chosen.has(one.id))) {
         this.chosen.set(row.id, picked(row));
         const node = this.api.getRowNode(row.id);

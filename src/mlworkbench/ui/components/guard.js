@@ -1,5 +1,5 @@
-// Beside an editor: Ctrl-S anywhere on the page, its colours, its name for screen readers, and what was typed while
-// the server was away. That is kept in this tab only, and handed over as soon as somebody asks for the file again.
+// Companion of an editor: Ctrl-S anywhere on the page, theme, label for screen readers, and edits made while the
+// server was unreachable. Edits are stored in this tab only and restored when the file is opened again.
 const KEEP = 700; // milliseconds
 
 export default {
@@ -34,7 +34,7 @@ export default {
     clearInterval(this.ticking);
   },
   methods: {
-    element() { return this.$root.$refs[`r${this.editor}`]; }, // our own page may not be there as a whole yet
+    element() { return this.$root.$refs[`r${this.editor}`]; }, // the page may not be complete yet
     view() { return this.element()?.editor; },
     wear() { if (this.view()) this.element().setTheme(Quasar.Dark.isActive ? "vscodeDark" : "vscodeLight"); },
     keep() {

@@ -1,4 +1,4 @@
-// Escape, for the pane of jobs: only if nothing that lies above it wants the key.
+// Escape key for the jobs pane, unless an element above it handles the key.
 export default {
   template: `<span hidden></span>`,
   emits: ["escape"],
@@ -6,7 +6,7 @@ export default {
     this.pressed = (event) => {
       if (event.key !== "Escape" || event.defaultPrevented || event.isComposing) return;
       if (document.querySelector(".q-dialog, .q-menu")) return;
-      if (event.target.closest?.(".cm-editor, .mlw-terminal")) return; // they have their own use for it
+      if (event.target.closest?.(".cm-editor, .mlw-terminal")) return; // they handle Escape themselves
       this.$emit("escape");
     };
     window.addEventListener("keydown", this.pressed);

@@ -1,4 +1,4 @@
-"""The jobs pane: what runs now, whoever started it, and what ended a short while ago."""
+"""Jobs pane: active runs and operations, and recently finished runs."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from nicegui import ui
 from nicegui.element import Element
 
 from ...errors import MlwError
-from ...report.plain import plain
-from ...report.units import counted, duration
-from ..answers import runs as answers
-from ..desk import Desk
-from . import rundialogs
-from .status import status
-from .when import When
+from ...report.units import duration, pluralize
+from ...sanitize import plain
+from ..backend import Backend
+from ..queries import runs as queries
+from . import run_dialogs
+from .status_badge import status_badge
+from .timestamp import Timestamp
 
 if TYPE_CHECKING:
-    from .frame import Here
+    from .page_frame import ProjectScope
 
-_PAUSE = 1.5  # seconds between looks
-
-
-def jobs(desk: Desk, where: Here | None) -> None:
-    """The content of the pane; it is asked for only while the pane is open."""
-    Pane(desk, where).build()
+_POLL_INTERVAL = 1.5  # seconds between polls
 
 
-class Escape(Element, component="jobs.js"):
-    """Tells of the key wherever the focus is, unless a dialog or a menu is what it is meant for."""
+def jobs_pane(backend: Backend, scope: ProjectScope | None) -> None:
+    """Fill the jobs pane. Data is loaded only while the pane is open."""
+    JobsPane(backend, scope).build()
 
 
-class Pane:
-    """Everything is shown anew only if something has changed: what is focused stays so otherwise."""
+class EscapeListener(Element, component="jobs.js"):
+    """Element that emits ``escape`` regardless of focus, unless a dialog or menu handles the key."""
 
-    def __init__(self, desk: Desk, where: Here | None) -> None:
-        self._desk = desk
-        self._project = where.project.id if where else None
-        self._everywhere = where is None
-        self._seen: object = None
+
+class JobsPane:
+    """Content of the jobs pane, redrawn only when something has changed, so that focus is kept."""
+
+    def __init__(self, backend: Backend, scope: ProjectScope | None) -> None:
+        self._backend = backend
+        self._project = scope.project.id if scope else None
+        self._all_projects = scope is None
+        self._version: object = None
 
     def build(self) -> None:
         with ui.row().classes("mlw-jobs-head"):
@@ -49,83 +49,84 @@ class Pane:
             ui.space()
             if self._project is not None:
                 switch = ui.switch("All projects").props("dense")
-                switch.on_value_change(lambda event: self._widen(bool(event.value)))
+                switch.on_value_change(lambda event: self._set_scope(bool(event.value)))
         self._body = ui.column().classes("mlw-jobs-body").props('aria-live=polite role=region aria-label="Jobs"')
         self._drawer = self._body.parent_slot.parent if self._body.parent_slot else None
-        Escape().on("escape", self._close)
-        ui.timer(_PAUSE, self._look, immediate=False)
+        EscapeListener().on("escape", self._close)
+        ui.timer(_POLL_INTERVAL, self._poll, immediate=False)
 
     def _close(self) -> None:
         if isinstance(self._drawer, ui.right_drawer) and self._drawer.value:
             self._drawer.hide()
 
-    async def _widen(self, everywhere: bool) -> None:
-        self._everywhere = everywhere
-        self._seen = None
-        await self._look()
+    async def _set_scope(self, all_projects: bool) -> None:
+        self._all_projects = all_projects
+        self._version = None
+        await self._poll()
 
-    async def _look(self) -> None:
-        if not getattr(self._drawer, "value", True):  # nobody sees it
+    async def _poll(self) -> None:
+        if not getattr(self._drawer, "value", True):  # the pane is closed
             return
-        going = [(one.id, one.words) for one in self._desk.errands.going()]
+        operations = [(operation.id, operation.arguments) for operation in self._backend.operations.running()]
         try:
-            now = (await self._desk.ask(answers.generation), self._desk.live.version, going)
-            if now == self._seen:
+            version = (await self._backend.call(queries.generation), self._backend.sync.version, operations)
+            if version == self._version:
                 return
-            found = await self._desk.ask(answers.jobs, None if self._everywhere else self._project)
+            jobs = await self._backend.call(queries.jobs, None if self._all_projects else self._project)
         except MlwError as error:
             self._body.clear()
             with self._body:
                 ui.label(plain(error.message, 300)).classes("mlw-bad")
             return
-        self._seen = now
-        self._show(found)
+        self._version = version
+        self._show(jobs)
 
-    def _show(self, found: answers.Jobs) -> None:
+    def _show(self, jobs: queries.Jobs) -> None:
         self._body.clear()
         with self._body:
-            for one in found.going:
-                self._job(one)
-            if found.waiting:
-                ui.label(f"{counted(found.waiting, 'more sweep run')} queued").classes("mlw-faint")
-            if not found.going:
+            for run in jobs.running:
+                self._job(run)
+            if jobs.waiting:
+                ui.label(f"{pluralize(jobs.waiting, 'more sweep run')} queued").classes("mlw-faint")
+            if not jobs.running:
                 ui.label("No active runs").classes("mlw-faint")
-            self._errands()
-            if found.lately:
+            self._show_operations()
+            if jobs.recent:
                 ui.label("Recently finished").classes("mlw-jobs-section").props("role=heading aria-level=3")
-                for one in found.lately:
-                    self._job(one)
+                for run in jobs.recent:
+                    self._job(run)
 
-    def _job(self, one: dict[str, Any]) -> None:
+    def _job(self, run: dict[str, Any]) -> None:
         with ui.element("div").classes("mlw-job"):
             with ui.row().classes("mlw-job-line"):
-                ui.link(one["name"] or one["id"], f"/runs/{quote(one['id'], safe='')}").classes("mlw-job-link")
+                ui.link(run["name"] or run["id"], f"/runs/{quote(run['id'], safe='')}").classes("mlw-job-link")
                 ui.space()
-                if not one["final"]:
+                if not run["final"]:
                     button = ui.button(
-                        icon="stop_circle", on_click=lambda: rundialogs.cancel(self._desk, one["id"]), color=None
+                        icon="stop_circle", on_click=lambda: run_dialogs.cancel(self._backend, run["id"]), color=None
                     )
                     button.props("flat dense round size=sm").classes("mlw-action")
-                    button._props["aria-label"] = f"Cancel run {one['id']}"
+                    button._props["aria-label"] = f"Cancel run {run['id']}"
             with ui.row().classes("mlw-job-line"):
-                status(one["status"], one["ending"])
+                status_badge(run["status"], run["ending"])
                 ui.space()
-                When(one["started"] or one["created"])
-            ui.label(f"{one['script']} [{one['number']}]").classes("mlw-mono mlw-job-facts")
-            facts = [one["target"], one.get("latest") or "", one["project"] if self._everywhere else ""]
-            if one["duration"] is not None:
-                facts.append(duration(one["duration"]))
-            ui.label(" · ".join(word for word in facts if word)).classes("mlw-faint mlw-job-facts")
+                Timestamp(run["started"] or run["created"])
+            ui.label(f"{run['script']} [{run['number']}]").classes("mlw-mono mlw-job-facts")
+            facts = [run["target"], run.get("latest") or "", run["project"] if self._all_projects else ""]
+            if run["duration"] is not None:
+                facts.append(duration(run["duration"]))
+            ui.label(" · ".join(fact for fact in facts if fact)).classes("mlw-faint mlw-job-facts")
 
-    def _errands(self) -> None:
-        going = self._desk.errands.going()
-        if not going:
+    def _show_operations(self) -> None:
+        operations = self._backend.operations.running()
+        if not operations:
             return
         ui.label("Operations in progress").classes("mlw-jobs-section").props("role=heading aria-level=3")
-        for errand in going:
+        for operation in operations:
             with ui.element("div").classes("mlw-job"):
-                ui.label(plain(shlex.join(("mlw", *errand.words)), 200)).classes("mlw-mono mlw-said")
-                last = errand.lines[-1] if errand.lines else ""
+                ui.label(plain(shlex.join(("mlw", *operation.arguments)), 200)).classes("mlw-mono mlw-said")
+                last = operation.lines[-1] if operation.lines else ""
                 ui.label(
-                    f"running for {duration(time.time() - errand.began)}" + (f": {plain(last, 120)}" if last else "")
+                    f"running for {duration(time.time() - operation.started)}"
+                    + (f": {plain(last, 120)}" if last else "")
                 ).classes("mlw-faint mlw-said")

@@ -1,4 +1,4 @@
-// Ends the session of this browser; the server then closes what other tabs have open with it.
+// Ends the session of this browser; the server then closes the connections of its other tabs.
 export default {
   template: `<q-btn flat round dense icon="logout" aria-label="Log out" @click="leave"><q-tooltip>Log out</q-tooltip></q-btn>`,
   methods: {

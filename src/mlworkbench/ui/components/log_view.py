@@ -1,4 +1,4 @@
-"""The log of a run: ten million lines scroll without a stall, because only those in sight are in the page."""
+"""Log of a run. Only visible lines are in the page, so ten million lines scroll smoothly."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from nicegui.element import Element
 
 
 class LogView(Element, component="logview.js"):
-    """Asks ``/api/runs/RUN/log`` for the lines that it shows; while the run goes on, also for new ones.
+    """Log that requests visible lines from ``/api/runs/RUN/log``, and new lines of an active run.
 
-    ``which``: run or build. ``start``: the line to show first, from 1; -1 the last one; 0 the beginning, or the end
-    of a run that goes on.
+    ``which`` is ``run`` or ``build``. ``start`` is the first line to show, counted from 1. -1 is the
+    last line. 0 is the beginning of the log or, if the run is active, its end.
     """
 
     def __init__(self, run: str, which: str = "run", start: int = 0) -> None:

@@ -1,9 +1,9 @@
-"""The way out: this browser is forgotten, until the next link."""
+"""Logout button. Logging in again requires a new link."""
 
 from __future__ import annotations
 
 from nicegui.element import Element
 
 
-class Leave(Element, component="leave.js"):
-    """Ends the session, also in the other tabs of this browser."""
+class LogoutButton(Element, component="leave.js"):
+    """Button that ends the session in all tabs of this browser."""

@@ -1,12 +1,12 @@
-// A log of any length: only the lines in sight are in the page. Text goes into text nodes, never into markup.
+// Log of any length: only visible lines are in the page. Text is rendered as text nodes, never as markup.
 const ROW = 18; // pixels
-const TALLEST = 8_000_000; // pixels; browsers cut higher boxes off, so beyond it the scroll bar stands for the line
-const AHEAD = 100; // lines fetched beyond those in sight
+const TALLEST = 8_000_000; // pixels; browsers limit the height of boxes, so beyond it the scroll bar position maps to a line
+const AHEAD = 100; // lines fetched beyond the visible ones
 const KEPT = 20_000; // lines held in memory
-const PAUSE = 1000; // milliseconds between two looks at a log that grows
+const PAUSE = 1000; // milliseconds between polls of a growing log
 
 const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
-// C0 and C1 controls, and what turns or hides text without being seen.
+// C0 and C1 controls, and invisible characters that reorder or hide text.
 const UNSEEN = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
 function seen(text) {
@@ -17,12 +17,12 @@ function seen(text) {
   });
 }
 
-// The colours of a terminal: 16 have names, 216 are a cube, 24 are grey, and any other is told by its parts.
+// Terminal colors: 16 named ones, a cube of 216, 24 grays, and any other by its RGB values.
 const NAMED = [[0, 0, 0], [179, 38, 30], [27, 122, 67], [138, 90, 0], [36, 87, 167], [138, 47, 143], [12, 107, 120], [229, 229, 229]];
-const PAPER = [244, 246, 249], SLATE = [29, 35, 44]; // what a log stands on, by day and by night
+const PAPER = [244, 246, 249], SLATE = [29, 35, 44]; // background of the log in the light and the dark theme
 const CONTRAST = 4.5;
 
-function parts(number) { // of colour 16 to 255
+function parts(number) { // RGB values of color 16 to 255
   if (number >= 232) return Array(3).fill(8 + 10 * (number - 232));
   const step = (value) => (value ? 55 + 40 * value : 0), at = number - 16;
   return [step(Math.floor(at / 36)), step(Math.floor(at / 6) % 6), step(at % 6)];
@@ -33,7 +33,7 @@ function light(rgb) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
-function readable(rgb, ground) { // the same colour, as much darker or lighter as it takes to be read there
+function readable(rgb, ground) { // the same color, made darker or lighter until it is readable on this background
   const below = light(ground), towards = (below + 0.05) / 0.05 > 1.05 / (below + 0.05) ? 0 : 255;
   for (let share = 0; share < 1; share += 0.1) {
     const mixed = rgb.map((one) => Math.round(one + (towards - one) * share)), [low, high] = [light(mixed), below].sort((a, b) => a - b);
@@ -42,14 +42,14 @@ function readable(rgb, ground) { // the same colour, as much darker or lighter a
   return Array(3).fill(towards);
 }
 
-function colour(told) { // what follows 38 or 48: a name, three numbers, or nothing that is a colour
+function colour(told) { // what follows 38 or 48: an index, three numbers, or no color
   const whole = (one) => Number.isInteger(one) && one >= 0 && one <= 255;
   if (told[0] === 5 && whole(told[1])) return told[1] < 16 ? COLOURS[told[1] % 8] : parts(told[1]);
   if (told[0] === 2 && told.length >= 4 && told.slice(1, 4).every(whole)) return told.slice(1, 4);
   return "";
 }
 
-function dressed(words, style) { // what ESC[1;31m changes
+function dressed(words, style) { // apply an escape sequence such as ESC[1;31m
   const next = { ...style };
   const codes = words.map((word) => Number(word.split(":")[0]));
   for (let at = 0; at < codes.length; at++) {
@@ -84,7 +84,7 @@ function classes(style) {
     style.faint && "mlw-ansi-faint", style.under && "mlw-ansi-under"].filter(Boolean).join(" ");
 }
 
-function paint(style) { // only ever numbers: nothing of the log's text gets here
+function paint(style) { // contains only numbers, never text of the log
   const rgb = (one) => `rgb(${one.join(" ")})`;
   const fore = Array.isArray(style.fore) ? style.fore : style.fore ? NAMED[COLOURS.indexOf(style.fore)] : null;
   if (Array.isArray(style.back)) {
@@ -95,7 +95,7 @@ function paint(style) { // only ever numbers: nothing of the log's text gets her
   return { "--mlw-own": rgb(readable(fore, PAPER)), "--mlw-own-dark": rgb(readable(fore, SLATE)) };
 }
 
-function pieces(text) { // by colour
+function pieces(text) { // split text by style
   if (!text.includes("\u001b")) return [{ text: seen(text), look: "", paint: null }];
   const found = [];
   let style = {}, at = 0;
@@ -166,7 +166,7 @@ export default {
       return `${(this.at + 1).toLocaleString("en")} of ${this.hits.length.toLocaleString("en")}${this.more ? "+" : ""}`;
     },
     shown() {
-      this.version; // lines are kept outside of what Vue watches: there are many
+      this.version; // lines are not reactive, because there are many
       const found = [];
       const last = Math.min(this.total, Math.floor(this.top) + this.fit + 2);
       for (let number = Math.floor(this.top); number < last; number++)
@@ -193,8 +193,8 @@ export default {
       const answer = await fetch(this.address(`/lines?first=${first}&count=${count}&which=${this.which}`), { headers: { accept: "application/json" } });
       const told = await answer.json().catch(() => ({}));
       if (!answer.ok) throw new Error([told.error || `the server responded with status ${answer.status}`, told.hint].filter(Boolean).join("; "));
-      if (this.lines.size > KEPT || told.total < this.total) this.lines.clear(); // too many, or another log in its place
-      // The end of a large log moves; and what was the end may have got numbers meanwhile.
+      if (this.lines.size > KEPT || told.total < this.total) this.lines.clear(); // too many lines, or the log was replaced
+      // The end of a large log moves, and lines without numbers may have got numbers meanwhile.
       const moved = Math.min(told.gap ?? told.total, this.gap ?? this.total);
       if (told.gap !== null || this.gap !== null) for (const number of this.lines.keys()) if (number >= moved - 1) this.lines.delete(number);
       told.lines.forEach((text, at) => this.lines.set(told.first + at, Object.freeze(pieces(text))));
@@ -217,7 +217,7 @@ export default {
       } catch (error) { this.trouble = String(error.message || error); this.asked = true; }
       this.asking = false;
     },
-    async look() { // fetches what is in sight and not here yet; while one question is out, the last one waits
+    async look() { // fetch visible lines that are missing; during a request, only the latest call waits
       if (this.looking) { this.again = true; return; }
       this.looking = true;
       do {
@@ -242,7 +242,7 @@ export default {
       });
       this.look();
     },
-    dragged() { // the bar was moved, by hand or by us
+    dragged() { // the scroll bar was moved, by the user or by this code
       const at = this.$refs.box.scrollTop;
       if (this.placed !== undefined && Math.abs(at - this.placed) < 2) { this.placed = undefined; return; }
       this.placed = undefined;
@@ -252,7 +252,7 @@ export default {
       this.look();
     },
     wheeled(event) {
-      if ((this.exact && !this.wrap) || event.ctrlKey || !event.deltaY) return; // the browser's own way is exact there
+      if ((this.exact && !this.wrap) || event.ctrlKey || !event.deltaY) return; // the scrolling of the browser is exact there
       event.preventDefault();
       this.move(event.deltaMode === 1 ? event.deltaY : event.deltaY / ROW);
     },
@@ -288,7 +288,7 @@ export default {
       if (this.hits.length) this.at = Math.max(0, next);
       if (this.at >= 0) this.show(this.hits[this.at]);
     },
-    async find(first) { // each request searches for a while; ask on until there is a hit or the end
+    async find(first) { // each request searches for a limited time; repeat until there is a hit or the end
       const sought = this.sought, before = this.hits.length;
       this.busy = true;
       try {

@@ -1,4 +1,4 @@
-"""A chart that asks for its series itself: for its width, for the part zoomed into, again while they grow."""
+"""Chart that loads its series to fit its width and zoom range, and reloads them as they grow."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from nicegui.element import Element
-from nicegui.elements import echart as _echart  # noqa: F401 - makes its ES module known under the name "nicegui-echart"
+from nicegui.elements import echart as _echart  # noqa: F401 - registers its ES module as "nicegui-echart"
 
 
-class Chart(Element, component="chart.js"):
-    """``series``: for each curve ``{"label": …, "url": …}``; the address answers as ``/api/runs/ID/series?name=NAME``.
+class MetricChart(Element, component="chart.js"):
+    """Chart of one or more series. Only visible charts load data.
 
-    ``x``: step, time or relative (to each run's start). ``smooth``: 0 to 1, how much the past counts. Charts of one
-    ``group`` zoom together. ``small``: only the curve. ``reach``: seconds that an axis of time spans from the run's
-    start, so that all charts have the same. Only charts in sight ask for anything.
+    ``series`` contains ``{"label": …, "url": …}`` for each curve. The URL must respond like
+    ``/api/runs/ID/series?name=NAME``. ``x`` is ``step``, ``time``, or ``relative`` (to the start of
+    each run). ``smooth`` is the weight of past values, from 0 to 1. Charts with the same ``group``
+    zoom together. ``small`` shows only the curve. ``reach`` is the length of a time axis in seconds
+    from the start of the run, so that all charts have the same axis.
     """
 
     def __init__(
@@ -40,8 +42,8 @@ class Chart(Element, component="chart.js"):
         self._props["reach"] = more.pop("reach", 0.0)
         assert not more, more
 
-    def look(self, **wishes: Any) -> None:
-        """Change x, log, smooth, group or series."""
-        for name in wishes.keys() & {"x", "log", "smooth", "group", "series"}:
-            self._props[name] = wishes[name]
+    def set_options(self, **options: Any) -> None:
+        """Change ``x``, ``log``, ``smooth``, ``group``, or ``series``."""
+        for name in options.keys() & {"x", "log", "smooth", "group", "series"}:
+            self._props[name] = options[name]
         self.update()

@@ -1,4 +1,4 @@
-"""A command that the browser has set off: its lines as they come, and how it ended."""
+"""Output and result of a command that was started from the browser."""
 
 from __future__ import annotations
 
@@ -11,136 +11,143 @@ from nicegui import ui
 from nicegui.element import Element
 
 from ...errors import MlwError
-from ...report.plain import plain
-from ..desk import Desk
-from ..errands import Errand
+from ...sanitize import plain
+from ..backend import Backend
+from ..operation_runner import Operation
 
-_QUICK = 0.4  # seconds within which a command is over before anybody could have read of it
-_SEEN = 1.0  # seconds that a success stays in sight
+_QUICK_SECONDS = 0.4  # seconds in which a command can finish without showing a dialog
+_CLOSE_DELAY = 1.0  # seconds before the dialog closes after a success
 
-# Called with the error and the box of a failed command, inside the box: adds buttons for what to do about it.
-Remedies = Callable[[MlwError, "ErrandDialog"], None]
-
-
-def no_remedies(error: MlwError, dialog: ErrandDialog) -> None:
-    """Show only the hint."""
+# Called inside the dialog of a failed command, with its error and the dialog; may add buttons that fix the error.
+Remedies = Callable[[MlwError, "OperationDialog"], None]
 
 
-class ErrandView(Element, component="errand.js"):
-    """A live box of its lines. The page asks for them, so they are all there after a reload too."""
+def no_remedies(error: MlwError, dialog: OperationDialog) -> None:
+    """Add no buttons, so that only the hint is shown."""
 
-    def __init__(self, errand: Errand) -> None:
+
+class OperationView(Element, component="errand.js"):
+    """Live output of an operation. The page requests the lines, so a reload shows them all again."""
+
+    def __init__(self, operation: Operation) -> None:
         super().__init__()
-        self._props["name"] = errand.id
-        self._props["label"] = f"Output of {command_of(errand)}"
+        self._props["name"] = operation.id
+        self._props["label"] = f"Output of {format_command(operation)}"
 
-    def said_below(self) -> None:
-        """The error and the hint stand elsewhere too: they are not said twice."""
+    def omit_error(self) -> None:
+        """Omit the error and hint from the output, because the dialog shows them."""
         self._props["below"] = True
         self.update()
 
 
-def command_of(errand: Errand) -> str:
-    """As one would type it."""
-    words = list(errand.words)
-    if "-o" in words:
-        del words[words.index("-o") : words.index("-o") + 2]  # the answer is for us
-    return plain(shlex.join(("mlw", *words)), 400)
+def format_command(operation: Operation) -> str:
+    """Return the command line as a user would type it."""
+    arguments = list(operation.arguments)
+    if "-o" in arguments:
+        del arguments[arguments.index("-o") : arguments.index("-o") + 2]  # only the server needs the output format
+    return plain(shlex.join(("mlw", *arguments)), 400)
 
 
-async def carried_out(
-    desk: Desk,
+async def run_operation(
+    backend: Backend,
     title: str,
-    *words: str,
+    *arguments: str,
     cwd: Path | None = None,
     secret: str | None = None,
     environment: Mapping[str, str] | None = None,
-    telling: bool = True,
+    notify: bool = True,
     remedies: Remedies = no_remedies,
-) -> Errand:
-    """Carry a command out before the user's eyes; returns it when it is over, be it well or not (``errand.failed``).
+) -> Operation:
+    """Run a command, show its progress, and return the finished operation.
 
-    Nothing but a notification shows if it is over at once. A failure stays in sight until it is closed. To leave the
-    page, or to hide the box, stops nothing. ``telling``: say that it is done; else the caller says more than that.
+    Check ``operation.failed`` for the result. A command that finishes immediately shows only a
+    notification. An error stays visible until the user dismisses it. Leaving the page or hiding the
+    dialog does not stop the command. ``notify`` enables the notification of success.
     """
-    errand = await desk.errands.start(*words, cwd=cwd, secret=secret, environment=environment)
-    await watched(title, errand, telling, remedies)
-    return errand
+    operation = await backend.operations.start(*arguments, cwd=cwd, secret=secret, environment=environment)
+    await watch_operation(title, operation, notify, remedies)
+    return operation
 
 
-async def watched(title: str, errand: Errand, telling: bool = True, remedies: Remedies = no_remedies) -> None:
-    """The same for a command that was set off already."""
+async def watch_operation(
+    title: str, operation: Operation, notify: bool = True, remedies: Remedies = no_remedies
+) -> None:
+    """Show the progress of an operation that is already running; see ``run_operation``."""
     client = ui.context.client
-    if not await _over(errand, _QUICK) or errand.failed:
-        with client:  # what was clicked may be gone before the end
-            dialog = ErrandDialog(title, errand, remedies=remedies)
+    if not await _finishes_within(operation, _QUICK_SECONDS) or operation.failed:
+        with client:  # the clicked element may be deleted meanwhile
+            dialog = OperationDialog(title, operation, remedies=remedies)
         dialog.open()
-        await errand.done.wait()
+        await operation.done.wait()
         if not client.is_deleted and not dialog.is_deleted:
-            await dialog.ended()
-    if telling and not errand.failed and not client.is_deleted:
+            await dialog.show_result()
+    if notify and not operation.failed and not client.is_deleted:
         with client:
             ui.notify(f"{plain(title, 200)}: done", type="positive", position="bottom")
 
 
-async def _over(errand: Errand, patience: float) -> bool:
+async def _finishes_within(operation: Operation, seconds: float) -> bool:
     try:
-        await asyncio.wait_for(asyncio.shield(errand.done.wait()), patience)
+        await asyncio.wait_for(asyncio.shield(operation.done.wait()), seconds)
     except asyncio.TimeoutError:
         return False
     return True
 
 
-class ErrandDialog(ui.dialog):
-    """The box in the middle of the page: what is done, the lines, the error and what to do about it."""
+class OperationDialog(ui.dialog):
+    """Dialog with the title, output, and error of an operation, and remedies for the error."""
 
     def __init__(
         self,
         title: str,
-        errand: Errand,
+        operation: Operation,
         *,
-        stays: bool = False,
-        hidden: Callable[[], None] = lambda: None,
+        keep_open: bool = False,
+        on_hidden: Callable[[], None] = lambda: None,
         remedies: Remedies = no_remedies,
     ) -> None:
-        """``stays``: a success does not close it; it notices the end by itself. ``hidden`` is called at last."""
+        """Create the dialog.
+
+        With ``keep_open``, the dialog stays open after a success and detects the end of the operation by
+        itself. ``on_hidden`` is called after the dialog has closed.
+        """
         super().__init__()
-        self._errand, self._stays, self._hidden, self._remedies = errand, stays, hidden, remedies
+        self._operation, self._keep_open, self._on_hidden, self._remedies = operation, keep_open, on_hidden, remedies
         self._props["aria-label"] = plain(title, 200)
         with self, ui.card().classes("mlw-card mlw-errand-card"):
             with ui.row().classes("mlw-errand-head"):
-                self._busy = ui.spinner(size="18px").props("aria-hidden=true")
+                self._spinner = ui.spinner(size="18px").props("aria-hidden=true")
                 ui.label(plain(title, 200)).classes("mlw-errand-title")
-            ui.label(command_of(errand)).classes("mlw-mono mlw-faint mlw-said")
-            self._view = ErrandView(errand)
-            self._end = ui.column().classes("mlw-errand-end").props("role=status")
+            ui.label(format_command(operation)).classes("mlw-mono mlw-faint mlw-said")
+            self._view = OperationView(operation)
+            self._result_box = ui.column().classes("mlw-errand-end").props("role=status")
             with ui.row().classes("mlw-errand-buttons"):
                 self._button = ui.button("Hide", on_click=self.close).props("flat no-caps")
                 with self._button:
                     ui.tooltip("Continues in the background")
-        if stays:
-            self._view.on("ended", self.ended)
-        self.on("hide", self._gone)
+        if keep_open:
+            self._view.on("ended", self.show_result)
+        self.on("hide", self._handle_hide)
 
-    def _gone(self) -> None:
-        self._hidden()
+    def _handle_hide(self) -> None:
+        self._on_hidden()
         self.delete()
 
-    async def ended(self) -> None:
-        """Show how; a success closes the box by itself."""
-        self._busy.set_visibility(False)
+    async def show_result(self) -> None:
+        """Show the result. After a success, close the dialog unless ``keep_open`` was set."""
+        self._spinner.set_visibility(False)
         self._button.clear()
         self._button.set_text("Close")
-        error = self._errand.error()
-        with self._end:
+        error = self._operation.error()
+        with self._result_box:
             if error is None:
                 ui.label("Done").classes("mlw-good")
             else:
-                self._view.said_below()
+                self._view.omit_error()
                 ui.label(plain(error.message, 2000)).classes("mlw-bad mlw-said")
                 if error.hint:
                     ui.label(f"Hint: {plain(error.hint, 2000)}").classes("mlw-said")
                 self._remedies(error, self)
-        if error is None and not self._stays:
-            await asyncio.sleep(_SEEN)
+        if error is None and not self._keep_open:
+            await asyncio.sleep(_CLOSE_DELAY)
             self.close()

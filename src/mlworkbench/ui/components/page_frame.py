@@ -1,4 +1,4 @@
-"""What every page has: the bar above, the rail at the left, the jobs at the right."""
+"""Frame of every page: header, navigation on the left, and jobs pane on the right."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dataclasses import dataclass
 
 from nicegui import Client, background_tasks, ui
 
-from ...config.project import Project
-from ...report.plain import plain
-from ..desk import Desk
-from .addresses import add_head
-from .door import Doorkeeper
-from .jobs import jobs
-from .leave import Leave
-from .theme import Theme
-from .trouble import tell
+from ...config.project_folder import Project
+from ...sanitize import plain
+from ..backend import Backend
+from .error_notice import notify_error
+from .jobs_pane import jobs_pane
+from .logout import LogoutButton
+from .page_links import add_head
+from .session_expired import SessionExpiredNotice
+from .theme_switch import ThemeSwitch
 
-_EVERYWHERE = (("folder_special", "Projects", "/"), ("history", "All runs", "/runs"))
-_IN_PROJECT = (
+_GLOBAL_LINKS = (("folder_special", "Projects", "/"), ("history", "All runs", "/runs"))
+_PROJECT_LINKS = (
     ("space_dashboard", "Dashboard", ""),
     ("folder_open", "Files", "/files"),
     ("history", "Runs", "/runs"),
     ("dns", "Targets", "/targets"),
     ("terminal", "Terminal", "/terminal"),
 )
-WHOLE = 0.4  # seconds until what a page has so far is shown
-ATTENTION = 5.0  # seconds between two times that an open page says that somebody looks on
+FIRST_RESPONSE_DELAY = 0.4  # seconds until an unfinished page is shown
+PRESENCE_INTERVAL = 5.0  # seconds between reports that a page is open
 
 
 @dataclass(frozen=True)
-class Here:
-    """The project that a page is about."""
+class ProjectScope:
+    """The project that a page belongs to."""
 
     key: str
     project: Project
@@ -43,23 +43,28 @@ class Here:
         return f"/p/{self.key}"
 
 
-def here(desk: Desk, key: str) -> Here:
-    """``MlwError`` if there is no such project any more. Reads files: ask the desk for it."""
-    return Here(key, desk.projects.open(key))
+def open_scope(backend: Backend, key: str) -> ProjectScope:
+    """Open a project.
+
+    Raise ``MlwError`` if it no longer exists. This reads files, so call it through ``backend.call``.
+    """
+    return ProjectScope(key, backend.projects.open(key))
 
 
 @contextmanager
-def frame(desk: Desk, title: str, where: Here | None = None, *, active: str = "", wide: bool = False) -> Iterator[None]:
-    """``active``: the word in the rail that this page belongs to."""
+def frame(
+    backend: Backend, title: str, scope: ProjectScope | None = None, *, active: str = "", wide: bool = False
+) -> Iterator[None]:
+    """Draw the frame around a page. ``active`` is the label of its navigation link."""
     add_head()
     ui.page_title(f"{plain(title, 80)} – ML Workbench")
     ui.colors(primary="#2457a7", secondary="#4f6b8f", accent="#8a4fbd", positive="#1b7a43", negative="#b3261e")
-    ui.on_exception(tell)  # of what a click set off
-    desk.live.attend()
-    ui.timer(ATTENTION, desk.live.attend, immediate=False)
+    ui.on_exception(notify_error)  # show errors of event handlers
+    backend.sync.heartbeat()
+    ui.timer(PRESENCE_INTERVAL, backend.sync.heartbeat, immediate=False)
     _show_soon()
     pane = ui.right_drawer(value=False, bordered=True).props("width=340").classes("mlw-jobs")
-    # Quasar opens it where there is room; NiceGUI would ask the browser, and a slow one would end in an error.
+    # Quasar opens the drawer if there is room. NiceGUI would query the browser, which fails if the browser is slow.
     rail = (
         ui.left_drawer(value=False, bordered=True).props("show-if-above width=168 breakpoint=700").classes("mlw-rail")
     )
@@ -68,48 +73,49 @@ def frame(desk: Desk, title: str, where: Here | None = None, *, active: str = ""
             "mlw-menu"
         )
         ui.link("ML Workbench", "/").classes("mlw-brand")
-        if where is not None:
+        if scope is not None:
             ui.icon("chevron_right").props("aria-hidden=true")
-            ui.link(plain(where.project.name, 60), where.address).classes("mlw-crumb")
+            ui.link(plain(scope.project.name, 60), scope.address).classes("mlw-crumb")
         ui.space()
         ui.button("Jobs", icon="directions_run", on_click=pane.toggle).props("flat dense no-caps color=white")
-        Theme()
-        Leave()
-    Doorkeeper()
+        ThemeSwitch()
+        LogoutButton()
+    SessionExpiredNotice()
     with rail:
-        _rail(where, active)
+        _rail(scope, active)
     with pane:
-        jobs(desk, where)
-    with ui.element("div").classes("mlw-main mlw-wide" if wide else "mlw-main"):  # the page is a main element itself
+        jobs_pane(backend, scope)
+    with ui.element("div").classes("mlw-main mlw-wide" if wide else "mlw-main"):  # not <main>, which NiceGUI adds
         yield
 
 
 def _show_soon() -> None:
-    """A page that is made quickly comes whole, which is quickest; of a slow one comes at once what there is.
+    """Send a slow page before it is complete. A page that is built quickly is sent as a whole.
 
-    NiceGUI answers once somebody waits for the browser, and so does a timer that begins immediately.
+    NiceGUI sends the page as soon as something waits for the client to connect. This includes timers
+    that start immediately.
     """
 
     async def connect(client: Client) -> None:
-        await asyncio.sleep(WHOLE)
+        await asyncio.sleep(FIRST_RESPONSE_DELAY)
         await client.connected()
 
     background_tasks.create(connect(ui.context.client), name="mlw-show-soon")
 
 
-def _rail(where: Here | None, active: str) -> None:
+def _rail(scope: ProjectScope | None, active: str) -> None:
     with ui.element("nav").props('aria-label="Navigation"').classes("mlw-nav"):
-        for icon, word, address in _EVERYWHERE:
-            _place(icon, word, address, active)
-        if where is not None:
-            ui.label(plain(where.project.name, 40)).classes("mlw-nav-title")
-            for icon, word, tail in _IN_PROJECT:
-                _place(icon, word, where.address + tail, active)
+        for icon, label, address in _GLOBAL_LINKS:
+            _rail_link(icon, label, address, active)
+        if scope is not None:
+            ui.label(plain(scope.project.name, 40)).classes("mlw-nav-title")
+            for icon, label, tail in _PROJECT_LINKS:
+                _rail_link(icon, label, scope.address + tail, active)
 
 
-def _place(icon: str, word: str, address: str, active: str) -> None:
-    with ui.link(target=address).classes("mlw-place" + (" mlw-active" if word == active else "")) as link:
+def _rail_link(icon: str, label: str, address: str, active: str) -> None:
+    with ui.link(target=address).classes("mlw-place" + (" mlw-active" if label == active else "")) as link:
         ui.icon(icon).props("aria-hidden=true")
-        ui.label(word)
-    if word == active:
+        ui.label(label)
+    if label == active:
         link.props("aria-current=page")

@@ -1,6 +1,6 @@
-"""Addresses in pages. Below a secret path (see ``ui/address.py``), those that begin with a slash begin with that path.
+"""URLs in pages. Absolute paths start with the secret path, if any (see ``ui/secret_address.py``).
 
-NiceGUI's own elements do so by themselves. Our JavaScript calls ``mlwAddress(path)``.
+NiceGUI elements add the secret path automatically. Our JavaScript calls ``mlwAddress(path)``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SHEETS = sorted(path.name for path in (Path(__file__).parents[1] / "static").gl
 
 
 def add_head() -> None:
-    """Style sheets, and ``mlwAddress`` for scripts."""
+    """Add the style sheets and the ``mlwAddress`` function to the page head."""
     base = full_address("")
     sheets = "".join(f'<link rel="stylesheet" href="{base}/static/{name}">' for name in _SHEETS)
     script = f'window.mlwAddress = (path) => (path.startsWith("/") ? {json.dumps(base)} + path : path);'
@@ -22,10 +22,10 @@ def add_head() -> None:
 
 
 def full_address(path: str) -> str:
-    """For elements that are not NiceGUI's own, such as ``ui.element("img")``."""
+    """Return the full path for elements that NiceGUI does not handle, such as ``ui.element("img")``."""
     return str(ui.context.client.request.scope.get("root_path", "")) + path
 
 
 def show_address(path: str) -> None:
-    """In the browser's address bar, without loading it."""
+    """Set the URL in the browser's address bar without loading it."""
     ui.navigate.history.replace(full_address(path))

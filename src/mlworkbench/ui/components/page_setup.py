@@ -1,4 +1,4 @@
-"""How pages begin: with time to be made, and those of a project with the project, or with words why there is none."""
+"""Decorators that register pages. Project pages open the project first, or show why they cannot."""
 
 from __future__ import annotations
 
@@ -10,40 +10,43 @@ from typing import Any, TypeVar
 from nicegui import ui
 
 from ...errors import MlwError
-from ..desk import Desk
-from .empty import empty
-from .frame import frame, here
-from .trouble import in_words
+from ..backend import Backend
+from .empty_state import empty_state
+from .error_notice import describe_error
+from .page_frame import frame, open_scope
 
-PATIENCE = 60.0  # seconds for a page to be made; a disk or a history may be slow
-Show = Callable[..., Awaitable[None]]
-AnyShow = TypeVar("AnyShow", bound=Show)
-
-
-def our_page(address: str) -> Callable[[AnyShow], AnyShow]:
-    """``ui.page`` for us all: ``@our_page("/runs")``."""
-    return ui.page(address, response_timeout=PATIENCE)  # type: ignore[return-value]
+RESPONSE_TIMEOUT = 60.0  # seconds to build a page; disk and history may be slow
+PageFunction = Callable[..., Awaitable[None]]
+AnyPageFunction = TypeVar("AnyPageFunction", bound=PageFunction)
 
 
-def project_page(desk: Desk, address: str, title: str) -> Callable[[Show], Show]:
-    """One below ``/p/{key}``: ``@project_page(desk, "/files", "Files")``. Its function gets a ``Here`` first."""
+def app_page(address: str) -> Callable[[AnyPageFunction], AnyPageFunction]:
+    """Register a page with a long response timeout: ``@app_page("/runs")``."""
+    return ui.page(address, response_timeout=RESPONSE_TIMEOUT)  # type: ignore[return-value]
 
-    def decorate(show: Show) -> Show:
-        @functools.wraps(show)
-        async def begin(key: str, **asked: Any) -> None:
+
+def project_page(backend: Backend, address: str, title: str) -> Callable[[PageFunction], PageFunction]:
+    """Register a page below ``/p/{key}``: ``@project_page(backend, "/files", "Files")``.
+
+    The decorated function receives a ``ProjectScope`` as its first argument.
+    """
+
+    def decorate(function: PageFunction) -> PageFunction:
+        @functools.wraps(function)
+        async def begin(key: str, **parameters: Any) -> None:
             try:
-                where = await desk.ask(lambda _: here(desk, key))
+                scope = await backend.call(lambda _: open_scope(backend, key))
             except MlwError as error:
-                words, hint = in_words(error)
-                with frame(desk, title):
-                    empty("error_outline", words, hint or "", top=True)
+                message, hint = describe_error(error)
+                with frame(backend, title):
+                    empty_state("error_outline", message, hint or "", top=True)
                 return
-            await show(where, **asked)
+            await function(scope, **parameters)
 
-        known = inspect.signature(show)
+        signature = inspect.signature(function)
         first = inspect.Parameter("key", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=str)
-        rest = list(known.parameters.values())[1:]
-        begin.__signature__ = known.replace(parameters=[first, *rest])  # type: ignore[attr-defined]
-        return our_page(f"/p/{{key}}{address}")(begin)
+        rest = list(signature.parameters.values())[1:]
+        begin.__signature__ = signature.replace(parameters=[first, *rest])  # type: ignore[attr-defined]
+        return app_page(f"/p/{{key}}{address}")(begin)
 
     return decorate

@@ -1,4 +1,4 @@
-"""What is wrong in a file or a project, line by line."""
+"""List of problems in a file or a project, with line numbers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from nicegui import ui
 
 from ...model import Problem
-from ...report.plain import plain
+from ...sanitize import plain
 
-_SIGNS = {"error": ("error", "mlw-bad"), "warning": ("warning", "mlw-warn")}
+_ICONS = {"error": ("error", "mlw-bad"), "warning": ("warning", "mlw-warn")}
 
 
-def problem_list(problems: list[Problem], go: Callable[[Problem], Any], *, with_file: bool = False) -> None:
-    """``go``: what a click on one of them does."""
+def problem_list(problems: list[Problem], on_click: Callable[[Problem], Any], *, with_file: bool = False) -> None:
+    """Show the problems. ``on_click`` is called with a problem when its location is clicked."""
     with ui.element("ul").classes("mlw-problems"):
-        for one in problems:
-            icon, colour = _SIGNS.get(one.severity, ("info", "mlw-idle"))
+        for problem in problems:
+            icon, color = _ICONS.get(problem.severity, ("info", "mlw-idle"))
             with ui.element("li").classes("mlw-problem"):
-                ui.icon(icon).classes(colour).props("aria-hidden=true")
-                place = f"{plain(one.path, 80)}:{one.line}" if one.line else plain(one.path, 80)
-                shown = place if with_file else f"line {one.line}" if one.line else ""
-                if shown:
-                    button = ui.button(shown, on_click=lambda one=one: go(one))
+                ui.icon(icon).classes(color).props("aria-hidden=true")
+                location = f"{plain(problem.path, 80)}:{problem.line}" if problem.line else plain(problem.path, 80)
+                label = location if with_file else f"line {problem.line}" if problem.line else ""
+                if label:
+                    button = ui.button(label, on_click=lambda problem=problem: on_click(problem))
                     button.props("flat dense no-caps").classes("mlw-problem-place mlw-mono")
-                said = f"{one.severity}: {plain(one.message, 500)}"
-                ui.label(f"{said} — {plain(one.hint, 300)}" if one.hint else said).classes("mlw-said")
+                message = f"{problem.severity}: {plain(problem.message, 500)}"
+                ui.label(f"{message} — {plain(problem.hint, 300)}" if problem.hint else message).classes("mlw-said")

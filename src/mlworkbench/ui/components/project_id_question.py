@@ -1,4 +1,4 @@
-"""The question of ``mlw submit`` about a project ID that another folder has, as buttons below its error."""
+"""Buttons that resolve a project ID shared with another folder, like the ``mlw submit`` prompt."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from pathlib import Path
 
 from nicegui import ui
 
-from ...config.project_roots import SameId
+from ...config.project_roots import DuplicateProjectId
 from ...errors import MlwError
-from ..desk import Desk
-from .errand import ErrandDialog, Remedies
-from .trouble import telling
+from ..backend import Backend
+from .error_notice import report_errors
+from .operation_view import OperationDialog, Remedies
 
 
-def same_id_remedies(desk: Desk, root: Path, again: Callable[[], Awaitable[None]]) -> Remedies:
-    """``again`` submits once more after the answer."""
+def same_id_remedies(backend: Backend, root: Path, resubmit: Callable[[], Awaitable[None]]) -> Remedies:
+    """Return buttons for the error dialog. ``resubmit`` is called after the user has clicked one."""
 
-    def draw(error: MlwError, dialog: ErrandDialog) -> None:
-        if error.code != SameId.code:
+    def draw(error: MlwError, dialog: OperationDialog) -> None:
+        if error.code != DuplicateProjectId.code:
             return
 
         async def answer(verb: str) -> None:
-            # The page, not this button: the dialog is deleted as soon as the browser has closed it.
-            with dialog.client, telling():
-                await desk.errands.do("project", verb, cwd=root)
+            # Run in the context of the page: the button is deleted with the dialog.
+            with dialog.client, report_errors():
+                await backend.operations.run("project", verb, cwd=root)
                 dialog.close()
-                await again()
+                await resubmit()
 
         with ui.row().classes("mlw-dialog-buttons"):
             ui.button("Share ID and submit", on_click=lambda: answer("link"), color=None).props("flat no-caps")

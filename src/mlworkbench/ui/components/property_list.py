@@ -1,4 +1,4 @@
-"""Names and what they are, in two columns."""
+"""Property lists and simple tables."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 
 from nicegui import ui
 
-from .sheet import Sheet
+from .text_table import TextTable
 
-Value = str | Callable[[], object]  # words, or what puts something there
+Cell = str | Callable[[], object]  # text, or a function that draws the cell
 
 
-def facts(rows: Iterable[tuple[str, Value]], *, mono: bool = False) -> None:
-    """A list of definitions; words are shown as they are."""
+def property_list(rows: Iterable[tuple[str, Cell]], *, mono: bool = False) -> None:
+    """Draw a definition list. Text is shown as is."""
     with ui.element("dl").classes("mlw-run-facts"):
         for name, value in rows:
             with ui.element("dt"):
@@ -24,12 +24,15 @@ def facts(rows: Iterable[tuple[str, Value]], *, mono: bool = False) -> None:
                     ui.label(value).classes("mlw-said mlw-mono" if mono else "mlw-said")
 
 
-def table(titles: Iterable[str], rows: Iterable[Iterable[Value]], label: str) -> None:
-    """A plain table; for few rows, if there is more than words in it. ``label``: what it is of, for screen readers."""
+def table(titles: Iterable[str], rows: Iterable[Iterable[Cell]], label: str) -> None:
+    """Draw a simple table. ``label`` is for screen readers.
+
+    Use functions as cells only in short tables.
+    """
     cells = [list(row) for row in rows]
-    words = [[value for value in row if isinstance(value, str)] for row in cells]
-    if words == cells:
-        Sheet(label, [(title, "") for title in titles], words, bare=True)
+    texts = [[value for value in row if isinstance(value, str)] for row in cells]
+    if texts == cells:
+        TextTable(label, [(title, "") for title in titles], texts, bare=True)
         return
     with ui.element("div").classes("mlw-run-table-box") as box:
         box.props("tabindex=0 role=region")
@@ -47,6 +50,6 @@ def table(titles: Iterable[str], rows: Iterable[Iterable[Value]], label: str) ->
                                 value() if callable(value) else ui.label(value)
 
 
-def heading(words: str) -> None:
+def heading(text: str) -> None:
     with ui.element("h2"):
-        ui.label(words)
+        ui.label(text)

@@ -1,4 +1,4 @@
-"""The run bar: run configuration, script, arguments, Run. What is typed and not saved is saved first."""
+"""Run bar: run configuration, script, arguments, and the Run button, which first saves unsaved files."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Mapping
 from nicegui import ui
 
 from ...errors import UsageError
-from ...report.plain import plain
-from ...report.units import counted
+from ...report.units import pluralize
 from ...request import Request
 from ...resubmit import submit_words, typed_command
-from ..answers import dashboard, files
-from ..desk import Desk
-from ..saving import save_drafts
-from .errand import carried_out
-from .frame import Here
-from .sameid import same_id_remedies
-from .trouble import telling
+from ...sanitize import plain
+from ..backend import Backend
+from ..file_saving import save_drafts
+from ..queries import dashboard, files
+from .error_notice import report_errors
+from .operation_view import run_operation
+from .page_frame import ProjectScope
+from .project_id_question import same_id_remedies
 
-_PREFERRED = ("local", "train.py")
+_DEFAULTS = ("local", "train.py")
 
 
-def split(text: str) -> list[str]:
-    """Arguments as a shell would take them apart."""
+def split_arguments(text: str) -> list[str]:
+    """Split arguments as a shell does."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -32,8 +32,8 @@ def split(text: str) -> list[str]:
         raise UsageError(f"invalid arguments: {str(error).lower()}", hint) from None
 
 
-def submission(configuration: str, script: str, arguments: list[str], more: Mapping[str, str]) -> Request:
-    """Of what stands in the fields."""
+def build_request(configuration: str, script: str, arguments: list[str], more: Mapping[str, str]) -> Request:
+    """Build a request from the field values."""
     if arguments and not script:
         raise UsageError("arguments require a script", "select a script")
     return Request(
@@ -47,11 +47,13 @@ def submission(configuration: str, script: str, arguments: list[str], more: Mapp
 
 
 class RunBar:
-    """Its fields, filled as the last run of the project was."""
+    """Run bar whose fields initially have the values of the project's last run."""
 
-    def __init__(self, desk: Desk, where: Here, configurations: dict[str, str], scripts: list[str]) -> None:
-        self._desk = desk
-        self._where = where
+    def __init__(
+        self, backend: Backend, scope: ProjectScope, configurations: dict[str, str], scripts: list[str]
+    ) -> None:
+        self._backend = backend
+        self._scope = scope
         self._configurations = configurations
         with ui.element("section").classes("mlw-runbar").props('aria-label="Run"'):
             with ui.row().classes("mlw-runbar-row"):
@@ -66,7 +68,7 @@ class RunBar:
                 self.tags = ui.input("Tags").tooltip("Comma-separated list")
             self._command = ui.label("").classes("mlw-mono mlw-faint mlw-said")
         for field in (self.configuration, self.script, self.arguments, self.gpus, self.name, self.tags):
-            field.props("outlined dense").on_value_change(self._show)
+            field.props("outlined dense").on_value_change(self._show_command)
         self.script.classes("mlw-runbar-short")
         self.arguments.on("keydown.enter", self.run)
 
@@ -74,56 +76,61 @@ class RunBar:
         self.configuration.value = configuration if configuration in self._configurations else None
         self.script.set_options(sorted({*self.script.options, script} - {""}), value=script or None)
         self.arguments.value = arguments
-        self._show()
+        self._show_command()
 
-    def _submission(self) -> Request:
+    def _request(self) -> Request:
         more = {"name": self.name.value or "", "tags": self.tags.value or "", "gpus": self.gpus.value or ""}
         script = self.script.value or ""
-        return submission(self.configuration.value or "", script, split(self.arguments.value or ""), more)
+        return build_request(self.configuration.value or "", script, split_arguments(self.arguments.value or ""), more)
 
-    def _show(self) -> None:
-        """What would be typed, so that people learn it."""
+    def _show_command(self) -> None:
+        """Show the equivalent command."""
         try:
-            self._command.text = plain(typed_command(self._submission()), 400)
+            self._command.text = plain(typed_command(self._request()), 400)
         except UsageError as error:
             self._command.text = error.message
 
     async def run(self) -> None:
-        where = self._where
-        with telling():
-            words = submit_words(self._submission())
-            saved = await self._desk.ask(lambda _: save_drafts(where.project.root, self._desk.drafts, where.key))
+        scope = self._scope
+        with report_errors():
+            arguments = submit_words(self._request())
+            saved = await self._backend.call(lambda _: save_drafts(scope.project.root, self._backend.drafts, scope.key))
             if saved:
-                ui.notify(f"saved {counted(len(saved), 'file')}: {plain(', '.join(saved), 200)}")
+                ui.notify(f"saved {pluralize(len(saved), 'file')}: {plain(', '.join(saved), 200)}")
             self._button.disable()
             try:
-                root = where.project.root
-                remedies = same_id_remedies(self._desk, root, self.run)
-                errand = await carried_out(self._desk, "Submit", *words, cwd=root, remedies=remedies)
+                root = scope.project.root
+                remedies = same_id_remedies(self._backend, root, self.run)
+                operation = await run_operation(self._backend, "Submit", *arguments, cwd=root, remedies=remedies)
             finally:
                 self._button.enable()
-            run_id = errand.answer.get("run_id") if isinstance(errand.answer, dict) else None
-            if not errand.failed and run_id:
-                self._desk.live.attend()
+            run_id = operation.result.get("run_id") if isinstance(operation.result, dict) else None
+            if not operation.failed and run_id:
+                self._backend.sync.heartbeat()
                 ui.navigate.to(f"/runs/{run_id}")
 
 
-async def runbar(desk: Desk, where: Here, script: str | None = None) -> None:
-    """``script``: the one that is looked at; else that of the last run."""
-    root = where.project.root
-    configurations, scripts, last = await desk.ask(
+async def run_bar(backend: Backend, scope: ProjectScope, script: str | None = None) -> None:
+    """Draw the run bar. ``script`` is the open script and defaults to the script of the last run."""
+    root = scope.project.root
+    configurations, scripts, last = await backend.call(
         lambda history: (
-            dashboard.runconfigs(where.project),
+            dashboard.runconfigs(scope.project),
             files.scripts(root),
-            dashboard.recent(history, where.project.id, 1),
+            dashboard.recent(history, scope.project.id, 1),
         )
     )
-    names = {one.name: plain(f"{one.name} → {one.target}" if one.target else one.name, 80) for one in configurations}
-    bar = RunBar(desk, where, names, scripts)
+    names = {
+        configuration.name: plain(
+            f"{configuration.name} → {configuration.target}" if configuration.target else configuration.name, 80
+        )
+        for configuration in configurations
+    }
+    bar = RunBar(backend, scope, names, scripts)
     spec = last[0].spec if last and last[0].spec.entry.kind == "script" else None
-    known = next((name for name in (_PREFERRED[0], *names) if name in names), "")
-    first = next((name for name in (_PREFERRED[1], *scripts) if name in scripts), "")
+    default_configuration = next((name for name in (_DEFAULTS[0], *names) if name in names), "")
+    default_script = next((name for name in (_DEFAULTS[1], *scripts) if name in scripts), "")
     if spec is None or (script is not None and spec.entry.name != script):
-        bar.fill(spec.runconfig if spec else known, script or first, "")
+        bar.fill(spec.runconfig if spec else default_configuration, script or default_script, "")
     else:
         bar.fill(spec.runconfig, spec.entry.name, shlex.join(spec.entry.arguments))

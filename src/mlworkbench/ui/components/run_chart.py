@@ -1,19 +1,22 @@
-"""The newest runs of a list as bars: how they ended, how long they took, what they measured."""
+"""Bar chart of the newest runs: status, duration, or a metric."""
 
 from __future__ import annotations
 
 from nicegui.element import Element
-from nicegui.elements import echart as _echart  # noqa: F401 - lets the page import ECharts under the name nicegui-echart
+from nicegui.elements import echart as _echart  # noqa: F401 - registers its ES module as "nicegui-echart"
 
-MOST = 150  # runs
+MAX_RUNS = 150  # maximum number of runs
 
 
 class RunChart(Element, component="runchart.js"):
-    """Asks ``url`` (GET /api/runs/rows with its filter) itself. ``measure``: duration, or metrics.NAME."""
+    """Chart that loads ``url`` (``GET /api/runs/rows`` with the filter).
+
+    ``measure`` is ``duration`` or ``metrics.NAME``.
+    """
 
     def __init__(self, url: str, measure: str) -> None:
         super().__init__()
-        self._props.update({"url": url, "measure": measure, "most": MOST})
+        self._props.update({"url": url, "measure": measure, "most": MAX_RUNS})
 
     def show(self, url: str, measure: str) -> None:
         self._props.update({"url": url, "measure": measure})

@@ -1,4 +1,4 @@
-"""Which runs a page shows: the whole of it stands in the address, so that a reload or a bookmark brings it back."""
+"""Run list filter. The URL contains the whole filter, so reloads and bookmarks restore it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from urllib.parse import quote, urlencode
 
 from nicegui import ui
 
-from ...report.plain import plain
-from ..answers.runs import SORTED, Offered, Wishes
-from .status import SIGNS
+from ...sanitize import plain
+from ..queries.runs import SORT_KEYS, FilterChoices, RunFilter
+from .status_badge import STATUS_ICONS
 
 SINCE = {"": "Any time", "1h": "Last hour", "24h": "Last day", "7d": "Last week", "30d": "Last month"}
-OWN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
+RUN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
     "status": ("Status", "status", 125),
     "name": ("Name", "text", 130),
     "project": ("Project", "text", 100),
@@ -32,16 +32,16 @@ OWN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
     "children": ("Child runs", "number", 105),
 }
 _ID_WIDTH = 246
-_VALUE_WIDTHS = {"params": (75, 130), "metrics": (96, 150)}  # at least, at most
+_VALUE_WIDTHS = {"params": (75, 130), "metrics": (96, 150)}  # minimum and maximum width in pixels
 _UNSORTED = ("arguments", "children")
-_MOST_COLUMNS = 40
-_LONGEST = 4000
-_PAUSE = 350  # milliseconds after the last key
+_MAX_COLUMNS = 40
+_MAX_LENGTH = 4000
+_DEBOUNCE = 350  # debounce in milliseconds
 
 
 @dataclass(frozen=True)
 class View:
-    """Filter, order and columns."""
+    """Filter, sort order, and columns of a run list."""
 
     text: str = ""
     where: str = ""
@@ -50,43 +50,43 @@ class View:
     script: tuple[str, ...] = ()
     tag: tuple[str, ...] = ()
     since: str = ""
-    parent: str = ""  # only its children
+    parent: str = ""  # show only child runs of this run
     children: bool = False
     archived: bool = False
     sort: str = ""
-    column: tuple[str, ...] = ()  # those beside the id; none: the usual ones
-    chart: str = "duration"  # what the bars above are: duration, metrics.NAME, or none
+    column: tuple[str, ...] = ()  # columns after the run ID; empty: the default columns
+    chart: str = "duration"  # what the bar chart shows: duration, metrics.NAME, or none
 
     @staticmethod
     def from_address(items: Iterable[tuple[str, str]]) -> View:
-        """Of what stands in an address; what makes no sense is passed over."""
-        told: dict[str, Any] = {}
+        """Parse query parameters; ignore invalid ones."""
+        values: dict[str, Any] = {}
         for name, value in items:
-            kind = _KINDS.get(name)
-            if kind is tuple and len(told.get(name, ())) < _MOST_COLUMNS:
-                told[name] = (*told.get(name, ()), value[:300])
+            kind = _FIELD_TYPES.get(name)
+            if kind is tuple and len(values.get(name, ())) < _MAX_COLUMNS:
+                values[name] = (*values.get(name, ()), value[:300])
             elif kind is bool:
-                told[name] = value == "1"
+                values[name] = value == "1"
             elif kind is str:
-                told[name] = value[:_LONGEST]
-        return View(**told)
+                values[name] = value[:_MAX_LENGTH]
+        return View(**values)
 
     def to_address(self, path: str) -> str:
-        told: list[tuple[str, str]] = []
-        for name, kind in _KINDS.items():
+        parameters: list[tuple[str, str]] = []
+        for name, kind in _FIELD_TYPES.items():
             value = getattr(self, name)
             if kind is tuple:
-                told += [(name, one) for one in value]
+                parameters += [(name, item) for item in value]
             elif value != getattr(View, name):
-                told.append((name, "1" if kind is bool else value))
-        return f"{path}?{urlencode(told)}" if told else path
+                parameters.append((name, "1" if kind is bool else value))
+        return f"{path}?{urlencode(parameters)}" if parameters else path
 
     @property
-    def filtered(self) -> bool:
+    def is_filtered(self) -> bool:
         return replace(self, sort="", column=(), chart=View.chart, archived=False, children=False) != View()
 
-    def wishes(self, project: str | None) -> Wishes:
-        return Wishes(
+    def run_filter(self, project: str | None) -> RunFilter:
+        return RunFilter(
             project=project,
             text=self.text,
             where=self.where,
@@ -101,64 +101,70 @@ class View:
         )
 
     def rows_url(self, project: str | None) -> str:
-        """Where the grid asks for its rows; order and columns are its own to add."""
-        told = replace(self, sort="", column=(), chart=View.chart).to_address("/api/runs/rows")
+        """Return the URL of the rows. The grid adds the sort order and columns."""
+        url = replace(self, sort="", column=(), chart=View.chart).to_address("/api/runs/rows")
         if project is None:
-            return told
-        return f"{told}{'&' if '?' in told else '?'}{urlencode({'project': project})}"
+            return url
+        return f"{url}{'&' if '?' in url else '?'}{urlencode({'project': project})}"
 
-    def command(self, everywhere: bool) -> str:
-        """What shows the same on the command line."""
-        words = ["mlw", "history", "list", *(["--all"] if everywhere else [])]
+    def command(self, all_projects: bool) -> str:
+        """Return the equivalent command."""
+        arguments = ["mlw", "history", "list", *(["--all"] if all_projects else [])]
         for name in ("status", "target", "script", "tag"):
-            words += [word for one in getattr(self, name) for word in (f"--{name}", one)]
-        words += [word for one in self.text.split() for word in ("--text", one)]
+            arguments += [argument for value in getattr(self, name) for argument in (f"--{name}", value)]
+        arguments += [argument for value in self.text.split() for argument in ("--text", value)]
         for name in ("since", "where", "parent"):
-            words += [f"--{name}", getattr(self, name)] if getattr(self, name) else []
-        words += [f"--{name}" for name in ("children", "archived") if getattr(self, name)]
+            arguments += [f"--{name}", getattr(self, name)] if getattr(self, name) else []
+        arguments += [f"--{name}" for name in ("children", "archived") if getattr(self, name)]
         if self.sort:
-            way = "-" if self.sort.startswith("-") else ""
-            words.append(f"--sort={way}{SORTED.get(self.sort.removeprefix('-'), self.sort.removeprefix('-'))}")
-        return plain(shlex.join(words), 600)
+            sign = "-" if self.sort.startswith("-") else ""
+            arguments.append(f"--sort={sign}{SORT_KEYS.get(self.sort.removeprefix('-'), self.sort.removeprefix('-'))}")
+        return plain(shlex.join(arguments), 600)
 
-    def columns(self, usual: Sequence[str]) -> list[dict[str, Any]]:
-        """As the grid takes them, the id first; ``usual``: where the user has chosen none."""
-        found = [_column("id", "Run ID", "run", _ID_WIDTH)]
-        for key in dict.fromkeys(self.column or usual):
-            if key in OWN_COLUMNS:
-                found.append(_column(key, *OWN_COLUMNS[key]))
+    def columns(self, default_columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the column definitions for the grid, starting with the run ID.
+
+        ``default_columns`` are used if the view specifies none.
+        """
+        columns = [_column("id", "Run ID", "run", _ID_WIDTH)]
+        for key in dict.fromkeys(self.column or default_columns):
+            if key in RUN_COLUMNS:
+                columns.append(_column(key, *RUN_COLUMNS[key]))
             elif key.startswith(("metrics.", "params.")):
                 kind, _, name = key.partition(".")
-                least, most = _VALUE_WIDTHS[kind]
-                found.append(_column(key, plain(name, 60), "value", max(least, min(most, 36 + 8 * len(name)))))
-        return found
+                minimum, maximum = _VALUE_WIDTHS[kind]
+                columns.append(_column(key, plain(name, 60), "value", max(minimum, min(maximum, 36 + 8 * len(name)))))
+        return columns
 
 
 def _column(key: str, label: str, kind: str, width: int) -> dict[str, Any]:
     return {"key": key, "label": label, "kind": kind, "width": width, "sortable": key not in _UNSORTED}
 
 
-_KINDS = {one.name: {"bool": bool, "str": str}.get(str(one.type), tuple) for one in fields(View)}
+_FIELD_TYPES = {field.name: {"bool": bool, "str": str}.get(str(field.type), tuple) for field in fields(View)}
 
 
 class FilterBar:
-    """The fields above the grid. ``changed`` gets the new view, and may refuse it by words under a field."""
+    """Filter fields above the grid.
 
-    def __init__(self, view: View, offered: Offered, changed: Callable[[View], Awaitable[None]]) -> None:
+    ``on_change`` receives the new view and may show an error below a field.
+    """
+
+    def __init__(self, view: View, options: FilterChoices, on_change: Callable[[View], Awaitable[None]]) -> None:
         self.view = view
-        self._changed = changed
+        self._on_change = on_change
         self._fields: dict[str, Any] = {}
         self._chips: dict[str, ui.button] = {}
         with ui.element("div").classes("mlw-filter").props('role=search aria-label="Filter runs"'):
             self._input("text", "Search", "mlw-filter-text").props("clearable type=search")
             for name, label in (("script", "Script"), ("target", "Target"), ("tag", "Tag")):
-                self._choice(name, label, getattr(offered, name + "s"))
+                self._choice(name, label, getattr(options, name + "s"))
             self._since()
             self._input("where", "Condition, e.g. loss < 0.1 and lr = 0.01", "mlw-filter-where").props("clearable")
         with ui.element("div").classes("mlw-chips").props('role=group aria-label="Status"'):
             self._parent()
-            for word, count in offered.statuses.items():
-                self._chip(word, count)
+            for status, count in options.statuses.items():
+                self._chip(status, count)
             ui.space()
             for name, label in (("children", "Child runs"), ("archived", "Archived")):
                 self._fields[name] = ui.checkbox(label, value=getattr(view, name)).props("dense size=sm")
@@ -166,72 +172,74 @@ class FilterBar:
 
     def _input(self, name: str, label: str, classes: str) -> ui.input:
         field = ui.input(label, value=getattr(self.view, name)).props("dense outlined").classes(classes)
-        field.props(f"debounce={_PAUSE} maxlength={_LONGEST}")
+        field.props(f"debounce={_DEBOUNCE} maxlength={_MAX_LENGTH}")
         field.on_value_change(lambda event: self._set(name, str(event.value or "")))
         self._fields[name] = field
         return field
 
-    def _choice(self, name: str, label: str, counted: Mapping[str, int]) -> None:
-        chosen = getattr(self.view, name)
-        options = {one: f"{plain(one, 60)} ({count:,})" for one, count in counted.items()}
-        options.update({one: plain(one, 60) for one in chosen if one not in options})
-        field = ui.select(options, label=label, value=list(chosen), multiple=True, clearable=True)
+    def _choice(self, name: str, label: str, counts: Mapping[str, int]) -> None:
+        selected = getattr(self.view, name)
+        options = {value: f"{plain(value, 60)} ({count:,})" for value, count in counts.items()}
+        options.update({value: plain(value, 60) for value in selected if value not in options})
+        field = ui.select(options, label=label, value=list(selected), multiple=True, clearable=True)
         field.props("dense outlined options-dense").classes("mlw-filter-choice")
         field.on_value_change(lambda event: self._set(name, tuple(event.value or ())))
         self._fields[name] = field
 
     def _since(self) -> None:
-        now = self.view.since
-        options = {**SINCE, **({now: plain(f"Since {now}", 40)} if now not in SINCE else {})}
-        field = ui.select(options, label="Time", value=now).props("dense outlined options-dense")
+        current = self.view.since
+        options = {**SINCE, **({current: plain(f"Since {current}", 40)} if current not in SINCE else {})}
+        field = ui.select(options, label="Time", value=current).props("dense outlined options-dense")
         field.classes("mlw-filter-choice").on_value_change(lambda event: self._set("since", str(event.value or "")))
         self._fields["since"] = field
 
     def _parent(self) -> None:
-        """Whose children these are, as long as that is so."""
+        """Show which run's child runs are listed, with a button that removes this filter."""
         if not self.view.parent:
             return
         name = plain(self.view.parent, 60)
-        with ui.element("span").classes("mlw-compared-run") as place:
+        with ui.element("span").classes("mlw-compared-run") as box:
             ui.label("Child runs of")
             ui.link(name, f"/runs/{quote(self.view.parent, safe='')}").classes("mlw-grid-link mlw-mono")
             button = ui.button(icon="close", color=None).props("flat dense round size=xs").classes("mlw-compared-out")
             button._props["aria-label"] = f"Remove filter: child runs of {name}"
 
-        async def leave() -> None:
-            place.set_visibility(False)
+        async def remove() -> None:
+            box.set_visibility(False)
             await self._set("parent", "")
 
-        button.on_click(leave)
+        button.on_click(remove)
 
-    def _chip(self, word: str, count: int) -> None:
-        button = ui.button(f"{word} {count:,}", icon=SIGNS[word][0], on_click=lambda: self._toggle(word), color=None)
-        button.props("flat dense no-caps unelevated").classes(f"mlw-chip mlw-{SIGNS[word][1]}")
-        self._chips[word] = button
-        self._wear(word, count)
+    def _chip(self, status: str, count: int) -> None:
+        button = ui.button(
+            f"{status} {count:,}", icon=STATUS_ICONS[status][0], on_click=lambda: self._toggle(status), color=None
+        )
+        button.props("flat dense no-caps unelevated").classes(f"mlw-chip mlw-{STATUS_ICONS[status][1]}")
+        self._chips[status] = button
+        self._update_chip(status, count)
 
-    def _wear(self, word: str, count: int) -> None:
-        chosen = word in self.view.status
-        button = self._chips[word]
-        button.set_text(f"{word} {count:,}")
-        button.props(f"aria-pressed={'true' if chosen else 'false'}")
-        button.classes(add="mlw-chosen") if chosen else button.classes(remove="mlw-chosen")
-        button.set_visibility(bool(count) or chosen)
+    def _update_chip(self, status: str, count: int) -> None:
+        is_selected = status in self.view.status
+        button = self._chips[status]
+        button.set_text(f"{status} {count:,}")
+        button.props(f"aria-pressed={'true' if is_selected else 'false'}")
+        button.classes(add="mlw-chosen") if is_selected else button.classes(remove="mlw-chosen")
+        button.set_visibility(bool(count) or is_selected)
 
-    def count(self, statuses: Mapping[str, int]) -> None:
-        for word, count in statuses.items():
-            self._wear(word, count)
+    def show_counts(self, statuses: Mapping[str, int]) -> None:
+        for status, count in statuses.items():
+            self._update_chip(status, count)
 
-    async def _toggle(self, word: str) -> None:
-        chosen = self.view.status
-        now = tuple(one for one in chosen if one != word) if word in chosen else (*chosen, word)
-        await self._set("status", now)
+    async def _toggle(self, status: str) -> None:
+        selected = self.view.status
+        new = tuple(other for other in selected if other != status) if status in selected else (*selected, status)
+        await self._set("status", new)
 
     async def _set(self, name: str, value: Any) -> None:
         if getattr(self.view, name) != value:
             self.view = replace(self.view, **{name: value})
-            await self._changed(self.view)
+            await self._on_change(self.view)
 
-    def refuse(self, name: str, words: str | None) -> None:
-        """Words under a field, or none any more."""
-        self._fields[name].error = words
+    def set_error(self, name: str, message: str | None) -> None:
+        """Show an error below a field, or clear it."""
+        self._fields[name].error = message

@@ -1,9 +1,9 @@
-// The newest runs as bars, the oldest of them at the left. Names go onto the canvas only, never into markup.
+// Bar chart of the newest runs, oldest on the left. Names are drawn on the canvas only, never as markup.
 const KINDS = { Completed: "--mlw-good", Failed: "--mlw-bad", Canceled: "--mlw-idle" };
 const worn = new Set();
 new MutationObserver(() => worn.forEach((chart) => chart.paint())).observe(document.body, { attributeFilter: ["class"] });
 
-const unmarked = (text) => String(text).replaceAll("{", "{\u200b"); // {a|b} would be a style
+const unmarked = (text) => String(text).replaceAll("{", "{\u200b"); // ECharts parses {a|b} as a style
 const figure = (value) => (Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4))));
 
 export default {
@@ -28,7 +28,7 @@ export default {
   },
   unmounted() { worn.delete(this); this.sized.disconnect(); this.chart?.dispose(); this.chart = null; },
   methods: {
-    async begin() { // the library is large, and the rows below are not to wait for it
+    async begin() { // the library is large; the rows below must not wait for it
       const { echarts } = await import("nicegui-echart");
       if (this.chart || !worn.has(this)) return;
       this.chart = echarts.init(this.$refs.box, null, { renderer: "canvas" });
@@ -40,7 +40,7 @@ export default {
       if (this.measure.startsWith("metrics.")) more.append("column", this.measure);
       try {
         const answer = await fetch(`${window.mlwAddress(this.url)}${this.url.includes("?") ? "&" : "?"}${more}`, { headers: { accept: "application/json" } });
-        if (!answer.ok) return; // the grid says what is wrong
+        if (!answer.ok) return; // the grid shows the error
         this.rows = Object.freeze((await answer.json()).rows.reverse());
         await this.begin();
         this.paint();

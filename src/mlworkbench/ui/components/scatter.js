@@ -1,16 +1,16 @@
-// Runs as points between two axes, or as lines through many. Names go onto the canvas only, never into markup.
+// Runs as points between two axes, or as lines through many. Names are drawn on the canvas only, never as markup.
 import { echarts } from "nicegui-echart";
 
 const LIGHT = ["#2457a7", "#b3541e", "#1b7a43", "#8a4fbd", "#b3261e", "#0f7c8a", "#7a6200", "#b02a7c"];
 const DARK = ["#8fb8ff", "#f0a35e", "#6fd39a", "#c9a4f5", "#ff9d94", "#5ed0de", "#e0c64a", "#ff9ad1"];
-const FEW = 8; // runs that have a colour of their own
+const FEW = 8; // number of distinct run colors
 const worn = new Set();
 new MutationObserver(() => worn.forEach((chart) => chart.paint())).observe(document.body, { attributeFilter: ["class"] });
 
-const unmarked = (text) => String(text).replaceAll("{", "{\u200b"); // {a|b} would be a style
+const unmarked = (text) => String(text).replaceAll("{", "{\u200b"); // ECharts parses {a|b} as a style
 const figure = (value) => (Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(5))));
 
-function between(from, to, share) { // two colours as #rrggbb
+function between(from, to, share) { // interpolate between two colors, both #rrggbb
   const part = (colour, at) => parseInt(colour.slice(at, at + 2), 16);
   return `rgb(${[1, 3, 5].map((at) => Math.round(part(from, at) + (part(to, at) - part(from, at)) * share)).join(", ")})`;
 }
@@ -25,7 +25,7 @@ export default {
   mounted() {
     this.chart = echarts.init(this.$refs.box, null, { renderer: "canvas" });
     this.chart.on("click", (point) => { const id = this.points[this.parallel ? point.dataIndex : point.seriesIndex]?.id; if (id) window.location.href = window.mlwAddress(`/runs/${encodeURIComponent(id)}`); });
-    this.sized = new ResizeObserver(() => { this.chart.resize(); if (this.parallel) this.paint(); }); // names get the room that there is
+    this.sized = new ResizeObserver(() => { this.chart.resize(); if (this.parallel) this.paint(); }); // labels use the available width
     this.sized.observe(this.$refs.box);
     worn.add(this);
     this.paint();

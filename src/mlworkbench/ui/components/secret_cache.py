@@ -1,17 +1,17 @@
-"""A secret between two attempts: in the server's memory, for two minutes at most."""
+"""Secret that the server keeps in memory between two attach attempts, for at most two minutes."""
 
 from __future__ import annotations
 
 import asyncio
 
-LONGEST = 120.0  # seconds
+LIFETIME = 120.0  # seconds
 
 
-class Held:
-    """``value`` is None when it is gone."""
+class SecretCache:
+    """Temporary secret. ``value`` is None after it has expired."""
 
-    def __init__(self, longest: float = LONGEST) -> None:
-        self._longest = longest
+    def __init__(self, lifetime: float = LIFETIME) -> None:
+        self._longest = lifetime
         self._value: str | None = None
         self._end: asyncio.TimerHandle | None = None
 
@@ -32,4 +32,4 @@ class Held:
             self._end = None
 
     def __repr__(self) -> str:
-        return "Held(…)"
+        return "SecretCache(…)"

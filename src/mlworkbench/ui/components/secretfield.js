@@ -1,4 +1,4 @@
-// A field for a password. What is typed stays in the field; it is handed over once, and is gone from the page then.
+// Password field. The text stays in the field, is sent once, and is then removed from the page.
 export default {
   template: `
     <q-input v-model="typed" type="password" :label="label" outlined dense autocomplete="new-password" spellcheck="false"

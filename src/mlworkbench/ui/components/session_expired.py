@@ -1,9 +1,9 @@
-"""What a page says when its session has ended."""
+"""Notice that the session has expired."""
 
 from __future__ import annotations
 
 from nicegui.element import Element
 
 
-class Doorkeeper(Element, component="door.js"):
-    """Nothing is seen of it until then."""
+class SessionExpiredNotice(Element, component="door.js"):
+    """Notice that appears when the session is no longer valid."""

@@ -1,4 +1,4 @@
-// A table of words. Text nodes only.
+// Text table. Text nodes only.
 export default {
   template: `
     <div :class="bare ? 'mlw-run-table-box' : 'mlw-sheet'" tabindex="0" role="region" :aria-label="label">

@@ -1,10 +1,10 @@
-"""How a run stands, as a word with a colour and a sign: never by the colour alone."""
+"""Status of a run as text with color and icon. The color is never the only cue."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
-SIGNS = {
+STATUS_ICONS = {
     "Completed": ("check_circle", "good"),
     "Failed": ("error", "bad"),
     "Canceled": ("cancel", "idle"),
@@ -15,10 +15,10 @@ SIGNS = {
 }
 
 
-def status(word: str, more: str = "") -> ui.row:
-    """``more``: the ending in few words."""
-    icon, kind = SIGNS.get(word, ("help", "idle"))
+def status_badge(status: str, reason: str = "") -> ui.row:
+    """Draw the status. ``reason`` describes why the run ended."""
+    icon, kind = STATUS_ICONS.get(status, ("help", "idle"))
     with ui.row().classes(f"mlw-status mlw-{kind}") as row:
         ui.icon(icon).props("aria-hidden=true")
-        ui.label(f"{word} ({more})" if more else word)
+        ui.label(f"{status} ({reason})" if reason else status)
     return row

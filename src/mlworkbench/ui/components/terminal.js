@@ -1,4 +1,4 @@
-// A terminal: bytes come from the server as base64, what is typed goes back. The server waits until they are shown.
+// Terminal: the server sends bytes as base64 and waits until they are shown; typed text is sent back.
 import { Terminal, FitAddon } from "nicegui-xterm";
 import { loadResource } from "../../static/utils/resources.js";
 
@@ -17,7 +17,7 @@ export default {
     this.terminal.loadAddon((this.fitting = new FitAddon()));
     this.terminal.open(this.$el);
     this.terminal.textarea?.setAttribute("aria-label", `${this.label}; press Shift+Escape to leave`);
-    this.terminal.attachCustomKeyEventHandler(event => { // programs in it want Tab for themselves
+    this.terminal.attachCustomKeyEventHandler(event => { // programs in the terminal need the Tab key
       if (event.key !== "Escape" || !event.shiftKey) return true;
       if (event.type === "keydown") document.querySelector(".mlw-rail a")?.focus();
       return false;
@@ -38,14 +38,14 @@ export default {
   methods: {
     colours() { return Quasar.Dark.isActive ? DARK : LIGHT; },
     fit() { if (this.$el.clientWidth > 40 && this.$el.clientHeight > 40) this.fitting.fit(); },
-    show(data, from, again) { // `again`: it was shown before; a terminal must not answer old questions of programs twice
+    show(data, from, again) { // `again`: shown before; the terminal must not respond to old queries of programs twice
       const all = Uint8Array.from(atob(data), letter => letter.charCodeAt(0));
-      const bytes = all.subarray(Math.max(0, (this.shown ?? 0) - from)); // after a sleep some things are sent twice
+      const bytes = all.subarray(Math.max(0, (this.shown ?? 0) - from)); // after a suspension some bytes are sent twice
       this.shown = Math.max(this.shown ?? 0, from + all.length);
       this.replaying = again;
       return new Promise(done => this.terminal.write(bytes, () => { this.replaying = false; done(bytes.length); }));
     },
-    text() { // for whoever cannot see a canvas
+    text() { // for screen readers, which cannot read a canvas
       const buffer = this.terminal.buffer.active, lines = [];
       for (let at = 0; at < buffer.length; at++) lines.push(buffer.getLine(at)?.translateToString(true) ?? "");
       return lines.join("\n").trimEnd();

@@ -1,4 +1,4 @@
-"""A terminal in the page, before one of the shells of the server."""
+"""Terminal connected to a shell on the server."""
 
 from __future__ import annotations
 
@@ -12,66 +12,66 @@ import nicegui
 from nicegui import background_tasks
 from nicegui.element import Element
 
-from ..shells import Shell
+from ..shell_sessions import Shell
 
 _XTERM = Path(nicegui.__file__).parent / "elements" / "xterm" / "dist"
-PATIENCE = 20.0  # seconds for a page to show what it was sent
-SILENCE = 60.0  # seconds between two looks whether the page is still there
-_TYPED = 1 << 20  # characters of one message
+SHOW_TIMEOUT = 20.0  # seconds for a page to confirm output
+CHECK_INTERVAL = 60.0  # seconds between checks that the page is still open
+_MAX_TYPED = 1 << 20  # maximum number of characters in a message
 
 
 class TerminalView(Element, component="terminal.js", esm={"nicegui-xterm": str(_XTERM)}):
-    """Shows all that is kept of what the shell has said, and then what it says."""
+    """Terminal that shows the shell's stored output, followed by new output."""
 
     def __init__(self, shell: Shell) -> None:
         super().__init__()
         self.add_resource(_XTERM)
         self._shell = shell
         self._props["label"] = f"Terminal {shell.number}"
-        self.on("typed", self._typed)
-        self.on("size", self._size)
-        self.on("ready", self._ready)
+        self.on("typed", self._on_typed)
+        self.on("size", self._on_resize)
+        self.on("ready", self._on_ready)
 
-    def _typed(self, event: Any) -> None:
-        if isinstance(event.args, str) and len(event.args) <= _TYPED:
-            self._shell.type(event.args)
+    def _on_typed(self, event: Any) -> None:
+        if isinstance(event.args, str) and len(event.args) <= _MAX_TYPED:
+            self._shell.write(event.args)
 
-    def _size(self, event: Any) -> None:
-        told = event.args
-        if isinstance(told, dict) and all(isinstance(told.get(word), int) for word in ("columns", "rows")):
-            self._shell.resize(told["columns"], told["rows"])
+    def _on_resize(self, event: Any) -> None:
+        size = event.args
+        if isinstance(size, dict) and all(isinstance(size.get(name), int) for name in ("columns", "rows")):
+            self._shell.resize(size["columns"], size["rows"])
 
-    def _ready(self, event: Any) -> None:
-        self._size(event)
-        background_tasks.create(self._pour())
+    def _on_ready(self, event: Any) -> None:
+        self._on_resize(event)
+        background_tasks.create(self._stream_output())
 
-    async def _pour(self) -> None:
-        """As fast as the page shows it, and no faster. A page that sleeps gets the rest when it is back."""
+    async def _stream_output(self) -> None:
+        """Send output as fast as the page shows it. A suspended page gets the rest when it resumes."""
         shell, view = self._shell, f"{self.client.id}-{self.id}"
-        old, place = shell.said, 0
+        stored, offset = shell.position, 0
         try:
             while not self.is_deleted and not self.client.is_deleted:
-                data, after = shell.since(place)
+                data, end = shell.read(offset)
                 if not data:
                     if shell.ended:
                         return
-                    await _news(shell)
+                    await _wait_for_output(shell)
                     continue
-                # The page drops what it was shown before: it may have shown what it never answered for.
-                words = (base64.b64encode(data).decode(), after - len(data), after <= old)
+                # The position lets the page skip output that it has already shown but not confirmed.
+                arguments = (base64.b64encode(data).decode(), end - len(data), end <= stored)
                 try:
-                    await self.run_method("show", *words, timeout=PATIENCE)
+                    await self.run_method("show", *arguments, timeout=SHOW_TIMEOUT)
                 except (TimeoutError, asyncio.TimeoutError):
-                    shell.leave(view)  # the shell does not wait for a page that sleeps
+                    shell.detach(view)  # the shell does not wait for a suspended page
                     await self.client.connected()
                     continue
-                place = after
-                shell.read_to(view, place)
+                offset = end
+                shell.acknowledge(view, offset)
         finally:
-            shell.leave(view)
+            shell.detach(view)
 
 
-async def _news(shell: Shell) -> None:
-    """Or none for a while: then it is time to look whether the page is still there."""
+async def _wait_for_output(shell: Shell) -> None:
+    """Wait for output, or until a timeout after which the caller checks that the page is still open."""
     with suppress(TimeoutError, asyncio.TimeoutError):
-        await asyncio.wait_for(shell.news(), SILENCE)
+        await asyncio.wait_for(shell.wait_for_output(), CHECK_INTERVAL)

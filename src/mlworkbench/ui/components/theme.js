@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it; kept in this browser only.
+// Light, dark, or system theme; stored in this browser only.
 const KEY = "mlw-theme";
 const NEXT = { auto: "dark", dark: "light", light: "auto" };
 const ICONS = { auto: "brightness_auto", dark: "dark_mode", light: "light_mode" };

@@ -1,9 +1,9 @@
-"""The switch between light and dark."""
+"""Theme selector."""
 
 from __future__ import annotations
 
 from nicegui.element import Element
 
 
-class Theme(Element, component="theme.js"):
-    """Light, dark, or as the system has it."""
+class ThemeSwitch(Element, component="theme.js"):
+    """Switch between the light, dark, and system themes."""

@@ -1,12 +1,12 @@
-"""A moment, in the zone of whoever looks."""
+"""Timestamp in the browser's time zone."""
 
 from __future__ import annotations
 
 from nicegui.element import Element
 
 
-class When(Element, component="when.js"):
-    """``3 min ago`` with the whole as a tooltip, or the moment itself."""
+class Timestamp(Element, component="when.js"):
+    """Relative time (``3 min ago``) with the full time as a tooltip, or the full time."""
 
     def __init__(self, moment: float, *, relative: bool = True) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-// Folders and files of a project; only what is open is asked for. Names are text nodes.
-const PAUSE = 2000; // milliseconds between two looks whether something has changed
+// Folders and files of a project; requests only expanded folders. Names are text nodes.
+const PAUSE = 2000; // milliseconds between checks for changes
 const ICONS = { folder: "folder", file: "description", link: "link", special: "block" };
 
 export default {
@@ -66,7 +66,7 @@ export default {
       if (!answer.ok) throw new Error(told.error || `the server responded with status ${answer.status}`);
       return told;
     },
-    async look() { // one question for all folders that are open
+    async look() { // one request for all expanded folders
       const folders = [...this.opened].slice(0, 200);
       try {
         const how = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ folders }) };

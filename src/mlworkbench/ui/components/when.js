@@ -1,4 +1,4 @@
-// A moment in the zone of whoever looks: "3 min ago", the whole of it as a tooltip.
+// Timestamp in the time zone of the browser: "3 min ago", with the full time as a tooltip.
 const STEPS = [[60, "second", 1], [3600, "minute", 60], [86400, "hour", 3600], [30 * 86400, "day", 86400]];
 
 export function ago(seconds, now) {

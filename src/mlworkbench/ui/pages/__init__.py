@@ -1,14 +1,14 @@
-"""The pages, one file each. They show what the desk answers, and decide nothing."""
+"""Pages, one module each. They show results from the backend and contain no business logic."""
 
 from __future__ import annotations
 
-from ..desk import Desk
-from . import compare, files, lost, project, projects, run, runs, targets, terminal
+from ..backend import Backend
+from . import compare, error_pages, files, project, projects, run, runs, targets, terminal
 
-_PAGES = (projects, project, files, targets, terminal, runs, run, compare, lost)
+_PAGES = (projects, project, files, targets, terminal, runs, run, compare, error_pages)
 
 
-def register(desk: Desk) -> None:
-    """Under their addresses."""
+def register(backend: Backend) -> None:
+    """Register all pages."""
     for page in _PAGES:
-        page.register(desk)
+        page.register(backend)

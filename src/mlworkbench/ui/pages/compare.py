@@ -1,4 +1,4 @@
-"""Any number of runs side by side."""
+"""Page that compares runs."""
 
 from __future__ import annotations
 
@@ -10,95 +10,95 @@ from urllib.parse import quote
 from nicegui import ui
 
 from ...errors import MlwError
-from ...report.plain import plain
-from ...report.units import counted
-from ..answers import code as code_answers
-from ..answers import compare as answers
-from ..answers.projects import key_of
-from ..desk import Desk
-from ..parts.addresses import full_address
-from ..parts.comparecharts import Curves, Lines, Spread
-from ..parts.empty import empty
-from ..parts.frame import Here, frame, here
-from ..parts.opening import our_page
-from ..parts.sheet import DiffLines, Sheet
+from ...report.units import pluralize
+from ...sanitize import plain
+from ..backend import Backend
+from ..components.compare_charts import Curves, ParallelCoordinates, ScatterPlot
+from ..components.empty_state import empty_state
+from ..components.page_frame import ProjectScope, frame, open_scope
+from ..components.page_links import full_address
+from ..components.page_setup import app_page
+from ..components.text_table import DiffLines, TextTable
+from ..queries import code as code_queries
+from ..queries import compare as queries
+from ..queries.projects import key_of
 
-_ACROSS = 6  # runs that are columns; more are rows
-_CHIPS = 24  # runs that are named above
-_NAMES = 200  # rows of a table
-_CELLS = 10_000
+_MAX_COLUMNS = 6  # maximum number of runs as columns; more runs become rows
+_MAX_CHIPS = 24  # maximum number of listed runs
+_MAX_ROWS = 200  # maximum number of rows in a table
+_MAX_CELLS = 10_000
 _TITLES = {"parameters": "Parameters", "metrics": "Metrics", "properties": "Properties", "packages": "Packages"}
 
 
-def register(desk: Desk) -> None:
-    @our_page("/compare")
+def register(backend: Backend) -> None:
+    @app_page("/compare")
     async def compare(runs: str = "") -> None:
-        ids = list(dict.fromkeys(one for one in runs.split(",") if one))
+        ids = list(dict.fromkeys(run_id for run_id in runs.split(",") if run_id))
         try:
-            found = await desk.ask(answers.compare, ids) if ids else None
+            comparison = await backend.call(queries.compare, ids) if ids else None
         except MlwError as error:
-            with frame(desk, "Compare", active="All runs", wide=True):
+            with frame(backend, "Compare", active="All runs", wide=True):
                 _heading("Compare runs")
-                empty("error_outline", plain(error.message, 300), plain(error.hint or "", 300))
+                empty_state("error_outline", plain(error.message, 300), plain(error.hint or "", 300))
             return
-        where = await desk.ask(lambda _: _project(desk, found))
-        with frame(desk, "Compare", where, active="Runs" if where else "All runs", wide=True):
-            await _page(desk, found)
+        scope = await backend.call(lambda _: _project(backend, comparison))
+        with frame(backend, "Compare", scope, active="Runs" if scope else "All runs", wide=True):
+            await _page(backend, comparison)
 
 
-def _project(desk: Desk, found: answers.Comparison | None) -> Here | None:
-    """Where all of them came from, if that was opened here and is still the same project."""
-    if found is None or found.home is None:
+def _project(backend: Backend, comparison: queries.Comparison | None) -> ProjectScope | None:
+    """Return the project of all runs, if it is in the project list and its ID has not changed."""
+    if comparison is None or comparison.project is None:
         return None
-    project, folder = found.home
+    project, folder = comparison.project
     try:
-        where = here(desk, key_of(Path(folder)))
+        scope = open_scope(backend, key_of(Path(folder)))
     except (MlwError, OSError):
         return None
-    return where if where.project.id == project else None
+    return scope if scope.project.id == project else None
 
 
-async def _page(desk: Desk, found: answers.Comparison | None) -> None:
-    if found is None:
+async def _page(backend: Backend, comparison: queries.Comparison | None) -> None:
+    if comparison is None:
         _heading("Compare runs")
-        words = "Select two or more runs on the All runs page."
-        empty("compare_arrows", "No runs selected", words, "mlw history compare RUN RUN")
+        text = "Select two or more runs on the All runs page."
+        empty_state("compare_arrows", "No runs selected", text, "mlw history compare RUN RUN")
         return
-    others = await desk.ask(answers.others, found.ids)
-    _heading(f"Compare {counted(len(found.runs), 'run')}")
-    _chosen(found, others)
-    if len(found.runs) < 2:
-        empty("compare_arrows", "Only one run selected", "Add another run above.")
+    others = await backend.call(queries.suggest_runs, comparison.ids)
+    _heading(f"Compare {pluralize(len(comparison.runs), 'run')}")
+    _run_chips(comparison, others)
+    if len(comparison.runs) < 2:
+        empty_state("compare_arrows", "Only one run selected", "Add another run above.")
         return
     for kind in ("parameters", "metrics"):
-        Differing(found, kind).build()
-    if not any(found.tables.values()) and not any(found.changed.values()):
+        DifferenceTable(comparison, kind).build()
+    if not any(comparison.tables.values()) and not any(comparison.changed.values()):
         ui.label("No differences found.").classes("mlw-faint")
-    if found.series:
-        Curves(found).build()
-    Spread(found).build()
-    Lines(found).build()
-    await _images(desk, found)
+    if comparison.series:
+        Curves(comparison).build()
+    ScatterPlot(comparison).build()
+    ParallelCoordinates(comparison).build()
+    await _images(backend, comparison)
     for kind in ("properties", "packages"):
-        Differing(found, kind).build()
-    if found.unknown_packages:
-        words = f"Packages not compared: not recorded for {_some(found.unknown_packages)}."
-        ui.label(words).classes("mlw-faint")
-    Code(desk, found).build()
+        DifferenceTable(comparison, kind).build()
+    if comparison.unknown_packages:
+        text = f"Packages not compared: not recorded for {_join_names(comparison.unknown_packages)}."
+        ui.label(text).classes("mlw-faint")
+    CodeDiff(backend, comparison).build()
 
 
-def _heading(words: str) -> None:
+def _heading(text: str) -> None:
     with ui.element("h1"):
-        ui.label(words)
+        ui.label(text)
 
 
-def _section(words: str) -> None:
+def _section(text: str) -> None:
     with ui.element("h2"):
-        ui.label(words)
+        ui.label(text)
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(plain(one, 60) for one in names[:5]) + (f", and {len(names) - 5} more" if len(names) > 5 else "")
+def _join_names(names: Sequence[str]) -> str:
+    return ", ".join(plain(name, 60) for name in names[:5]) + (f", and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _address(ids: Sequence[str]) -> str:
@@ -109,91 +109,96 @@ def _run_address(run_id: str) -> str:
     return f"/runs/{quote(run_id, safe='')}"
 
 
-def _chosen(found: answers.Comparison, others: dict[str, str]) -> None:
-    """The runs, each with a way to take it out; and one to add others."""
-    ids = found.ids
+def _run_chips(comparison: queries.Comparison, others: dict[str, str]) -> None:
+    """Show the compared runs, with buttons to remove runs and a field to add more."""
+    ids = comparison.ids
     with ui.element("div").classes("mlw-compared").props('role=group aria-label="Compared runs"'):
-        for one in found.runs[:_CHIPS]:
+        for run in comparison.runs[:_MAX_CHIPS]:
             with ui.element("span").classes("mlw-compared-run"):
-                ui.link(one["name"] or one["id"], _run_address(one["id"])).classes("mlw-grid-link")
-                rest = [other for other in ids if other != one["id"]]
+                ui.link(run["name"] or run["id"], _run_address(run["id"])).classes("mlw-grid-link")
+                rest = [run_id for run_id in ids if run_id != run["id"]]
                 button = ui.button(icon="close", on_click=lambda rest=rest: ui.navigate.to(_address(rest)), color=None)
                 button.props("flat dense round size=xs").classes("mlw-compared-out")
-                button._props["aria-label"] = f"Remove {one['id']}"
-        if len(ids) > _CHIPS:
-            ui.label(f"and {len(ids) - _CHIPS} more").classes("mlw-faint")
+                button._props["aria-label"] = f"Remove {run['id']}"
+        if len(ids) > _MAX_CHIPS:
+            ui.label(f"and {len(ids) - _MAX_CHIPS} more").classes("mlw-faint")
         field = ui.select(others, label="Add a run", with_input=True).props("dense outlined options-dense")
         field.classes("mlw-compared-add")
         field.on_value_change(lambda event: ui.navigate.to(_address([*ids, str(event.value)])) if event.value else None)
-    words = shlex.join(("mlw", "history", "compare", *ids[:6])) + (" …" if len(ids) > 6 else "")
-    ui.label(words).classes("mlw-mono mlw-faint mlw-said")
+    command = shlex.join(("mlw", "history", "compare", *ids[:6])) + (" …" if len(ids) > 6 else "")
+    ui.label(command).classes("mlw-mono mlw-faint mlw-said")
 
 
-class Differing:
-    """What differs, of one kind. Few runs are columns, many are rows; of very many names, those that are sought."""
+class DifferenceTable:
+    """Table of values of one kind that differ. Long tables have a search field.
 
-    def __init__(self, found: answers.Comparison, kind: str) -> None:
+    A few runs are shown as columns, many runs as rows.
+    """
+
+    def __init__(self, comparison: queries.Comparison, kind: str) -> None:
         self._title = _TITLES[kind]
-        self._table = found.tables[kind]
-        self._runs = [f"{one['name']} ({one['id']})" if one["name"] else str(one["id"]) for one in found.runs]
-        self._links = [_run_address(one) for one in found.ids]
-        self._across = len(self._runs) <= _ACROSS
-        self._most = _NAMES if self._across else max(20, _CELLS // len(self._runs))
+        self._table = comparison.tables[kind]
+        self._runs = [f"{run['name']} ({run['id']})" if run["name"] else str(run["id"]) for run in comparison.runs]
+        self._links = [_run_address(run_id) for run_id in comparison.ids]
+        self._runs_as_columns = len(self._runs) <= _MAX_COLUMNS
+        self._max_names = _MAX_ROWS if self._runs_as_columns else max(20, _MAX_CELLS // len(self._runs))
 
     def build(self) -> None:
         if not self._table:
             return
         _section(f"{self._title} that differ")
-        if len(self._table) > self._most:
+        if len(self._table) > self._max_names:
             field = ui.input(f"Search {self._title.lower()}").props("outlined dense clearable debounce=250")
             field.classes("mlw-run-search").on_value_change(lambda event: self._draw(str(event.value or "")))
-        self._sheet = Sheet(self._title)
+        self._text_table = TextTable(self._title)
         self._more = ui.label().classes("mlw-faint")
         self._draw("")
 
     def _draw(self, text: str) -> None:
         names = [name for name in self._table if text.lower() in name.lower()]
-        table = {name: self._table[name] for name in names[: self._most]}
-        if self._across:
+        table = {name: self._table[name] for name in names[: self._max_names]}
+        if self._runs_as_columns:
             head = [(self._title, ""), *zip(self._runs, self._links, strict=True)]
-            self._sheet.show(head, [[name, *values] for name, values in table.items()])
+            self._text_table.show(head, [[name, *values] for name, values in table.items()])
         else:
-            rows = [[title, *(values[at] for values in table.values())] for at, title in enumerate(self._runs)]
-            self._sheet.show([("Run", ""), *((name, "") for name in table)], rows, self._links)
-        left = len(names) - len(table)
-        self._more.set_text(f"and {left} more; search to find them" if left else "" if names else "No matches")
+            rows = [[title, *(values[index] for values in table.values())] for index, title in enumerate(self._runs)]
+            self._text_table.show([("Run", ""), *((name, "") for name in table)], rows, self._links)
+        remaining = len(names) - len(table)
+        self._more.set_text(
+            f"and {remaining} more; search to find them" if remaining else "" if names else "No matches"
+        )
         self._more.set_visibility(bool(self._more.text))
 
 
-async def _images(desk: Desk, found: answers.Comparison) -> None:
-    """The same path of each run, side by side."""
-    pictures = await desk.ask(answers.images, found.ids)
+async def _images(backend: Backend, comparison: queries.Comparison) -> None:
+    """Show images with the same path side by side."""
+    pictures = await backend.call(queries.images, comparison.ids)
     if not pictures:
         return
     _section("Images")
-    names = {str(one["id"]): str(one["name"] or one["id"]) for one in found.runs}
-    if len(found.runs) > answers.PICTURED:
-        ui.label(f"Images of the first {answers.PICTURED} runs.").classes("mlw-faint")
-    for path, having in pictures.items():
+    names = {str(run["id"]): str(run["name"] or run["id"]) for run in comparison.runs}
+    if len(comparison.runs) > queries.MAX_IMAGE_RUNS:
+        ui.label(f"Images of the first {queries.MAX_IMAGE_RUNS} runs.").classes("mlw-faint")
+    for path, run_ids in pictures.items():
         ui.label(plain(path, 200)).classes("mlw-mono")
         with ui.element("div").classes("mlw-beside-all"):
-            for one in having:
+            for run_id in run_ids:
                 with ui.element("figure").classes("mlw-beside"):
                     image = ui.element("img").props("loading=lazy")
-                    file = f"/api/runs/{quote(one, safe='')}/outputs/file?path={quote(path, safe='')}"
+                    file = f"/api/runs/{quote(run_id, safe='')}/outputs/file?path={quote(path, safe='')}"
                     image._props["src"] = full_address(file)
-                    image._props["alt"] = f"{path} of run {one}"
+                    image._props["alt"] = f"{path} of run {run_id}"
                     with ui.element("figcaption"):
-                        ui.label(plain(names[one], 60))
+                        ui.label(plain(names[run_id], 60))
 
 
-class Code:
-    """The code of one of the runs against that of the first."""
+class CodeDiff:
+    """Diff between the code of a run and that of the first run."""
 
-    def __init__(self, desk: Desk, found: answers.Comparison) -> None:
-        self._desk, self._first = desk, found.ids[0]
-        self._changed = found.changed
-        self._asked = ""
+    def __init__(self, backend: Backend, comparison: queries.Comparison) -> None:
+        self._backend, self._first = backend, comparison.ids[0]
+        self._changed = comparison.changed
+        self._requested = ""
 
     def build(self) -> None:
         _section("Code")
@@ -201,7 +206,7 @@ class Code:
         if not differing:
             ui.label("All runs with saved code used the same code.").classes("mlw-faint")
             return
-        options = {run: f"{run} ({counted(count, 'file')})" for run, count in differing.items()}
+        options = {run: f"{run} ({pluralize(count, 'file')})" for run, count in differing.items()}
         first = next(iter(options))
         field = ui.select(options, label=f"Compare with {plain(self._first, 60)}", value=first)
         field.props("dense outlined options-dense").classes("mlw-compared-code")
@@ -210,13 +215,13 @@ class Code:
         ui.timer(0.05, lambda: self._show(first), once=True)
 
     async def _show(self, run: str) -> None:
-        self._asked = run
-        found = await self._desk.ask(code_answers.difference, run, self._first)
-        if run != self._asked or self._lines.is_deleted:
-            return  # another one was chosen meanwhile
+        self._requested = run
+        comparison = await self._backend.call(code_queries.difference, run, self._first)
+        if run != self._requested or self._lines.is_deleted:
+            return  # another run has been selected
         self._lines.clear()
         with self._lines:
-            if found.problem:
-                ui.label(found.problem).classes("mlw-warn")
-            if found.lines:
-                DiffLines(f"Code of {run} compared with {self._first}", found.lines)
+            if comparison.problem:
+                ui.label(comparison.problem).classes("mlw-warn")
+            if comparison.lines:
+                DiffLines(f"Code of {run} compared with {self._first}", comparison.lines)

@@ -1,66 +1,66 @@
-"""All projects: open a folder, create one from a sample, go on with one that is known."""
+"""Projects page: open a folder, create a project from a sample, or open a known project."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
-from ...report.plain import plain
-from ..answers.projects import Card, cards
-from ..desk import Desk
-from ..parts.empty import empty
-from ..parts.frame import frame
-from ..parts.newproject import create_dialog, open_dialog
-from ..parts.opening import our_page
-from ..parts.status import status
-from ..parts.when import When
+from ...sanitize import plain
+from ..backend import Backend
+from ..components.empty_state import empty_state
+from ..components.page_frame import frame
+from ..components.page_setup import app_page
+from ..components.project_dialogs import create_dialog, open_dialog
+from ..components.status_badge import status_badge
+from ..components.timestamp import Timestamp
+from ..queries.projects import Card, cards
 
 
-def register(desk: Desk) -> None:
-    @our_page("/")
+def register(backend: Backend) -> None:
+    @app_page("/")
     async def projects() -> None:
-        with frame(desk, "Projects", active="Projects"):
+        with frame(backend, "Projects", active="Projects"):
             with ui.row().classes("mlw-between"):
                 with ui.element("h1"):
                     ui.label("Projects")
                 with ui.row():
-                    ui.button("Open folder", icon="folder_open", on_click=lambda: open_dialog(desk)).props(
+                    ui.button("Open folder", icon="folder_open", on_click=lambda: open_dialog(backend)).props(
                         "outline no-caps"
                     )
-                    ui.button("Create project", icon="add", on_click=lambda: create_dialog(desk)).props(
+                    ui.button("Create project", icon="add", on_click=lambda: create_dialog(backend)).props(
                         "unelevated no-caps"
                     )
-            ProjectList(desk, await desk.ask(cards, desk.projects))
+            ProjectList(backend, await backend.call(cards, backend.projects))
 
 
 class ProjectList:
-    """The cards, and a field to find one among many."""
+    """Project cards, with a search field if there are many."""
 
-    def __init__(self, desk: Desk, found: list[Card]) -> None:
-        self._desk = desk
-        self._found = found
-        self._wanted = ""
-        if len(found) > 8:
-            field = ui.input("Search projects", on_change=lambda event: self._narrow(event.value))
+    def __init__(self, backend: Backend, cards: list[Card]) -> None:
+        self._backend = backend
+        self._cards = cards
+        self._filter = ""
+        if len(cards) > 8:
+            field = ui.input("Search projects", on_change=lambda event: self._set_filter(event.value))
             field.props("outlined dense clearable")
         self._box = ui.element("div").classes("mlw-cards").props("role=list")
         self._show()
 
-    def _narrow(self, text: str | None) -> None:
-        self._wanted = (text or "").casefold()
+    def _set_filter(self, text: str | None) -> None:
+        self._filter = (text or "").casefold()
         self._show()
 
     def _show(self) -> None:
         self._box.clear()
-        fitting = [one for one in self._found if self._wanted in f"{one.name} {one.path}".casefold()]
+        matching = [card for card in self._cards if self._filter in f"{card.name} {card.path}".casefold()]
         with self._box:
-            for card in fitting:
+            for card in matching:
                 self._card(card)
-        if not self._found:
-            self._first_time()
+        if not self._cards:
+            self._show_empty()
 
-    def _first_time(self) -> None:
+    def _show_empty(self) -> None:
         with self._box:
-            empty(
+            empty_state(
                 "science",
                 "No projects yet",
                 "Create one from a sample, or open a folder with your code. Opening it changes no files.",
@@ -84,12 +84,12 @@ class ProjectList:
                 elif card.last is None:
                     ui.label("No runs yet").classes("mlw-faint")
                 else:
-                    status(card.last.status.value)
+                    status_badge(card.last.status.value)
                     ui.link(plain(card.last.name or card.last.id, 60), f"/runs/{card.last.id}")
-                    When(card.last.spec.created)
+                    Timestamp(card.last.spec.created)
 
     async def _forget(self, card: Card) -> None:
-        await self._desk.ask(lambda _: self._desk.projects.forget(card.key))
-        self._found = [one for one in self._found if one.key != card.key]
+        await self._backend.call(lambda _: self._backend.projects.forget(card.key))
+        self._cards = [other for other in self._cards if other.key != card.key]
         ui.notify(f"removed {plain(card.name, 80)} from the list; its folder is unchanged")
         self._show()

@@ -1,4 +1,4 @@
-"""Command prompts in the folder of a project. They stay when the page is left, until they are closed."""
+"""Terminals in the project folder. They keep running after the user leaves the page, until closed."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from ..answers.prompt import prompt
-from ..desk import Desk
-from ..parts.addresses import show_address
-from ..parts.empty import empty
-from ..parts.frame import Here, frame
-from ..parts.opening import project_page
-from ..parts.terminal import TerminalView
-from ..parts.trouble import telling
-from ..shells import AVAILABLE, Shell
+from ..backend import Backend
+from ..components.empty_state import empty_state
+from ..components.error_notice import report_errors
+from ..components.page_frame import ProjectScope, frame
+from ..components.page_links import show_address
+from ..components.page_setup import project_page
+from ..components.terminal_view import TerminalView
+from ..queries.shell_prompt import prompt
+from ..shell_sessions import AVAILABLE, Shell
 
 
-def register(desk: Desk) -> None:
-    @project_page(desk, "/terminal", "Terminal")
-    async def terminal(where: Here, t: str = "") -> None:
-        with frame(desk, f"Terminal of {where.project.name}", where, active="Terminal", wide=True):
-            view = TerminalPage(desk, where)
+def register(backend: Backend) -> None:
+    @project_page(backend, "/terminal", "Terminal")
+    async def terminal(scope: ProjectScope, t: str = "") -> None:
+        with frame(backend, f"Terminal of {scope.project.name}", scope, active="Terminal", wide=True):
+            view = TerminalPage(backend, scope)
         if AVAILABLE:
-            # Only once the page is open: to be asked for an address alone starts nothing.
+            # Start a shell only after the page has connected; a plain GET request starts nothing.
             await ui.context.client.connected()
-            await view.begin(t)
+            await view.start(t)
 
 
 class TerminalPage:
-    """The terminals of a project, one of them in sight."""
+    """Terminals of a project, one of which is visible."""
 
-    def __init__(self, desk: Desk, where: Here) -> None:
-        self._desk = desk
-        self._where = where
+    def __init__(self, backend: Backend, scope: ProjectScope) -> None:
+        self._backend = backend
+        self._scope = scope
         self._shell: Shell | None = None
         with ui.row().classes("mlw-terminal-head"):
             with ui.element("h1"):
@@ -46,53 +46,55 @@ class TerminalPage:
         self._box = ui.element("div").classes("mlw-terminal-box")
         if not AVAILABLE:
             with self._box:
-                words = "On Windows, open a system terminal in the project folder."
-                empty("terminal", "Terminal not available", words)
+                text = "On Windows, open a system terminal in the project folder."
+                empty_state("terminal", "Terminal not available", text)
 
-    async def begin(self, wanted: str) -> None:
-        """With the one of the address, else the last one, else a new one."""
-        known = self._desk.shells.of(self._where.key)
-        found = self._desk.shells.get(self._where.key, wanted) or (known[-1] if known else None)
-        if found is not None:
-            self._look_at(found)
+    async def start(self, requested: str) -> None:
+        """Show the terminal that the URL names or else the last one. If there is none, start one."""
+        shells = self._backend.shells.for_project(self._scope.key)
+        shell = self._backend.shells.get(self._scope.key, requested) or (shells[-1] if shells else None)
+        if shell is not None:
+            self._select(shell)
         else:
             await self.new()
 
     async def new(self) -> None:
-        where = self._where
-        with telling():
-            first = await self._desk.ask(lambda _: prompt(where.project, self._desk.paths))
-            shells, root = self._desk.shells, where.project.root
-            self._look_at(
-                await shells.start(where.key, root, first.folders, "".join(f"{line}\r\n" for line in first.lines))
+        scope = self._scope
+        with report_errors():
+            shell_prompt = await self._backend.call(lambda _: prompt(scope.project, self._backend.paths))
+            shells, root = self._backend.shells, scope.project.root
+            self._select(
+                await shells.start(
+                    scope.key, root, shell_prompt.folders, "".join(f"{line}\r\n" for line in shell_prompt.lines)
+                )
             )
 
     async def close(self) -> None:
         if self._shell is None:
             return
-        self._desk.shells.end(self._shell)
-        known = self._desk.shells.of(self._where.key)
-        if known:
-            self._look_at(known[-1])
+        self._backend.shells.end(self._shell)
+        shells = self._backend.shells.for_project(self._scope.key)
+        if shells:
+            self._select(shells[-1])
             return
         self._shell = None
         self._box.clear()
         self._tabs.clear()
-        show_address(f"{self._where.address}/terminal")
+        show_address(f"{self._scope.address}/terminal")
         with self._box:
-            empty("terminal", "No open terminals", "Click New terminal to open a shell in the project folder.")
+            empty_state("terminal", "No open terminals", "Click New terminal to open a shell in the project folder.")
 
-    def _look_at(self, shell: Shell) -> None:
+    def _select(self, shell: Shell) -> None:
         self._shell = shell
-        show_address(f"{self._where.address}/terminal?" + urlencode({"t": shell.id}))
+        show_address(f"{self._scope.address}/terminal?" + urlencode({"t": shell.id}))
         self._box.clear()
         with self._box:
             TerminalView(shell)
         self._tabs.clear()
         with self._tabs:
-            for one in self._desk.shells.of(self._where.key):
-                words = f"{one.number}" + (" (ended)" if one.ended else "")
-                button = ui.button(words, on_click=lambda one=one: self._look_at(one)).props("flat dense no-caps")
-                button._props["aria-pressed"] = "true" if one is shell else "false"
-                if one is shell:
+            for other in self._backend.shells.for_project(self._scope.key):
+                label = f"{other.number}" + (" (ended)" if other.ended else "")
+                button = ui.button(label, on_click=lambda other=other: self._select(other)).props("flat dense no-caps")
+                button._props["aria-pressed"] = "true" if other is shell else "false"
+                if other is shell:
                     button.classes("mlw-terminal-here")

@@ -1,1 +1,4 @@
-"""What the desk answers, one file for each kind of thing. Functions of a History; they change nothing."""
+"""Read-only queries for the pages and the API, one module per subject.
+
+Most are functions that take a ``History``.
+"""

@@ -1,4 +1,4 @@
-"""The code of a run and what it ran with: files of the snapshot, differences, packages, variables."""
+"""Code and environment of a run: snapshot files, differences, packages, and variables."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ...config.project import find_project
+from ...config.project_folder import find_project
 from ...errors import ConfigError, SnapshotError, UnknownName
 from ...history.store import History
 from ...model import Run, RunSpec
-from ...report.codediff import ALL_LINES, code_difference, folder_difference
-from ...report.linediff import LineDiff
-from ...report.plain import plain
-from ...runfiles.diagnostics import looks_secret
-from ...runfiles.snapshots import code_of, read_blob
+from ...report.code_diff import MAX_LINES, code_difference, folder_difference
+from ...report.line_diff import LineDiff
+from ...runfiles.diagnostics_bundle import looks_secret
+from ...runfiles.snapshot_files import read_blob, read_code
+from ...sanitize import plain
 
-SHOWN = 256 * 1024  # bytes of a file
-_FILES = 20_000
+MAX_SHOWN = 256 * 1024  # maximum bytes of a displayed file
+_MAX_FILES = 20_000
 _CURRENT = "the current project"
 HIDDEN = "***"
 
@@ -31,12 +31,12 @@ class Source:
 
     path: str
     size: int
-    to: str = ""  # of a link
+    to: str = ""  # target of a symbolic link
 
 
 @dataclass(frozen=True)
 class Code:
-    """The code of a run; no files if they were not kept."""
+    """The code of a run. If it was not kept, ``files`` is empty and ``problem`` explains why."""
 
     files: list[Source]
     more: int
@@ -45,7 +45,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Text:
-    """A file of the snapshot as text. `problem`: why it cannot be shown."""
+    """A file of the snapshot as text. ``problem`` explains why it cannot be displayed."""
 
     path: str
     text: str | None
@@ -54,13 +54,13 @@ class Text:
 
 @dataclass(frozen=True)
 class Difference:
-    """From the code of a run to another code."""
+    """Difference between a run's code and other code."""
 
     against: str
-    files: list[tuple[str, str]]  # path, and changed, added, removed or mode
-    lines: list[str]  # as `diff -u` has them
+    files: list[tuple[str, str]]  # (path, "changed"/"added"/"removed"/"mode")
+    lines: list[str]  # as printed by `diff -u`
     problem: str | None = None
-    is_project: bool = False  # the other code is the project's folder as it is now
+    is_project: bool = False  # the other code is the current project folder
 
 
 @dataclass(frozen=True)
@@ -85,28 +85,28 @@ class Environment:
     known: Annotated[bool, Field(description="The packages were recorded")]
 
 
-def tree(history: History, run_id: str) -> Code:
+def list_code(history: History, run_id: str) -> Code:
     run = history.get(run_id)
     if not run.spec.snapshot:
         return Code([], 0, "The script was started without mlw, so its code was not saved.")
     try:
-        code = code_of(history.paths.root, run)
+        code = read_code(history.paths.root, run)
     except SnapshotError as error:
         return Code([], 0, plain(error.message, 500))
     files = [Source(path, size) for path, (_, size, _) in code.files.items()]
     files += [Source(path, 0, to) for path, to in code.links.items()]
-    files.sort(key=lambda one: one.path)
-    return Code(files[:_FILES], max(0, len(files) - _FILES))
+    files.sort(key=lambda source: source.path)
+    return Code(files[:_MAX_FILES], max(0, len(files) - _MAX_FILES))
 
 
-def text(history: History, run_id: str, path: str) -> Text:
+def read_text(history: History, run_id: str, path: str) -> Text:
     run = history.get(run_id)
-    code = code_of(history.paths.root, run)
-    known = code.files.get(path)
-    if known is None:
+    code = read_code(history.paths.root, run)
+    file = code.files.get(path)
+    if file is None:
         raise UnknownName("file", path, sorted(code.files)[:20])
-    sha256, size, _ = known
-    if size > SHOWN:
+    sha256, size, _ = file
+    if size > MAX_SHOWN:
         return Text(path, None, "This file is too large to display.")
     data = bytearray()
     read_blob(history.paths.root, sha256, size, data.extend)
@@ -116,14 +116,14 @@ def text(history: History, run_id: str, path: str) -> Text:
 
 
 def difference(history: History, run_id: str, other_id: str) -> Difference:
-    """From another run's code to this one's."""
+    """Return the difference from another run's code to this run's code."""
     run, other = history.get(run_id), history.get(other_id)
-    found = code_difference(history.paths.root, other, run, LineDiff(ALL_LINES))
-    return _difference(f"run {other.id}", found)
+    changes = code_difference(history.paths.root, other, run, LineDiff(MAX_LINES))
+    return _difference(f"run {other.id}", changes)
 
 
 def project_of(run: Run) -> Path | None:
-    """The folder of the project that the run came from, if it is still there."""
+    """Return the project folder of the run if it still exists."""
     try:
         project = find_project(Path(run.spec.project_path))
     except ConfigError:
@@ -131,21 +131,21 @@ def project_of(run: Run) -> Path | None:
     return project.root if project.id == run.spec.project_id else None
 
 
-def since(history: History, run_id: str) -> Difference:
-    """From the run's code to the project's folder as it is now."""
+def project_difference(history: History, run_id: str) -> Difference:
+    """Return the difference from the run's code to the current content of the project folder."""
     run = history.get(run_id)
     root = project_of(run)
     if root is None:
-        gone = f"the project is no longer in {plain(run.spec.project_path, 300)}"
-        return Difference(_CURRENT, [], [], gone, is_project=True)
-    found = folder_difference(history.paths.root, run, str(root), LineDiff(ALL_LINES))
-    return replace(_difference(_CURRENT, found), is_project=True)
+        problem = f"the project is no longer in {plain(run.spec.project_path, 300)}"
+        return Difference(_CURRENT, [], [], problem, is_project=True)
+    changes = folder_difference(history.paths.root, run, str(root), LineDiff(MAX_LINES))
+    return replace(_difference(_CURRENT, changes), is_project=True)
 
 
-def _difference(against: str, found: dict[str, Any]) -> Difference:
-    files = [(one["path"], one["change"]) for one in found["files"]]
-    problem = found.get("problem")
-    return Difference(against, files, found["diff"], plain(problem, 500) if problem else None)
+def _difference(against: str, changes: dict[str, Any]) -> Difference:
+    files = [(file["path"], file["change"]) for file in changes["files"]]
+    problem = changes.get("problem")
+    return Difference(against, files, changes["diff"], plain(problem, 500) if problem else None)
 
 
 def environment(history: History, run_id: str) -> Environment:
@@ -154,7 +154,7 @@ def environment(history: History, run_id: str) -> Environment:
     packages = _packages(lock)
     return Environment(
         kind=plain(str(lock.get("kind") or "unknown"), 60),
-        python=_python(spec),
+        python=_python_label(spec),
         facts=_facts(spec, lock),
         packages=packages,
         variables=[
@@ -166,41 +166,44 @@ def environment(history: History, run_id: str) -> Environment:
     )
 
 
-def _python(spec: RunSpec) -> str:
+def _python_label(spec: RunSpec) -> str:
     lock = spec.lock or {}
-    told = lock.get("python")
-    version = told.get("version") if isinstance(told, dict) else lock.get("version")
+    python = lock.get("python")
+    version = python.get("version") if isinstance(python, dict) else lock.get("version")
     path = spec.commands[-1].argv[0] if spec.commands else ""
     return plain(f"{version} – {path}" if version else path, 500)
 
 
 def _facts(spec: RunSpec, lock: dict[str, Any]) -> list[tuple[str, str]]:
-    box = spec.container
-    found = [
+    container = spec.container
+    facts = [
         ("Framework", spec.framework),
-        ("Image", box.image if box else None),
-        ("Engine", box.engine if box else None),
-        ("Mounts", ", ".join(f"{source} at {to} ({how})" for source, to, how in box.mounts) if box else None),
-        ("Shared memory", box.shm_size if box else None),
-        ("Memory limit", box.memory if box else None),
-        ("CPUs", box.cpus if box else None),
-        ("Network", box.network if box else None),
+        ("Image", container.image if container else None),
+        ("Engine", container.engine if container else None),
+        (
+            "Mounts",
+            ", ".join(f"{source} at {to} ({how})" for source, to, how in container.mounts) if container else None,
+        ),
+        ("Shared memory", container.shm_size if container else None),
+        ("Memory limit", container.memory if container else None),
+        ("CPUs", container.cpus if container else None),
+        ("Network", container.network if container else None),
         ("Platform", lock.get("platform")),
         ("Digest", lock.get("digest")),
         ("Channels", ", ".join(map(str, lock["channels"])) if isinstance(lock.get("channels"), list) else None),
         ("Requested GPUs", spec.gpus),
         ("Time limit", f"{spec.timeout:g} s" if spec.timeout else None),
     ]
-    return [(name, plain(str(value), 2000)) for name, value in found if value]
+    return [(name, plain(str(value), 2000)) for name, value in facts if value]
 
 
 def _packages(lock: dict[str, Any]) -> list[Package]:
-    found: list[Package] = []
+    packages: list[Package] = []
     for source in ("conda", "pip"):
-        told: Sequence[Any] = lock.get(source) or ()
-        found += [
-            Package(plain(str(one.get("name")), 200), plain(str(one.get("version")), 100), source)
-            for one in told
-            if isinstance(one, dict)
+        entries: Sequence[Any] = lock.get(source) or ()
+        packages += [
+            Package(plain(str(entry.get("name")), 200), plain(str(entry.get("version")), 100), source)
+            for entry in entries
+            if isinstance(entry, dict)
         ]
-    return sorted(found, key=lambda one: one.name.lower())
+    return sorted(packages, key=lambda package: package.name.lower())

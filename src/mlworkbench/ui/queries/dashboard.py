@@ -1,4 +1,4 @@
-"""One project in short: its last runs, its targets and run configurations, its readme."""
+"""Project overview: recent runs, targets, run configurations, and readme."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ...config.project import Project
+from ...config.project_folder import Project
 from ...errors import MlwError
-from ...history.query import Query
+from ...history.run_query import Query
 from ...history.store import History
 from ...model import Run
-from ...report.plain import plain
-from ...report.telling import common_metrics
-from ...report.units import counted
+from ...report.default_columns import common_metrics
+from ...report.units import pluralize
+from ...sanitize import plain
 from ...targets.types import type_of
 from . import files
 
-_NO_WORDS = ("#", "!", "<", "```", "|", "[", "-", "=")  # what no paragraph begins with
-_METRICS = 2  # of the last runs
-_NAMED = 4  # files that are not saved
+_NOT_A_PARAGRAPH = ("#", "!", "<", "```", "|", "[", "-", "=")  # prefixes of blocks that are not plain paragraphs
+_MAX_METRICS = 2  # maximum number of metrics shown for recent runs
+_MAX_NAMED = 4  # maximum number of unsaved files in a message
 _READMES = ("readme.md", "readme.markdown", "readme.txt", "readme")
 
 
@@ -47,62 +47,64 @@ class RunConfiguration:
 
 
 def recent(history: History, project_id: str, limit: int = 8) -> list[Run]:
-    """The newest first; those of a sweep are seen with it."""
+    """Return the newest runs, excluding child runs, which are shown with their sweep."""
     return history.search(Query(project=project_id, children=False, limit=limit))
 
 
-def measured(runs: list[Run]) -> list[str]:
-    """The metrics that most of them have."""
-    return common_metrics(runs)[:_METRICS]
+def shown_metrics(runs: list[Run]) -> list[str]:
+    """Return the most common metrics of the runs."""
+    return common_metrics(runs)[:_MAX_METRICS]
 
 
-def unsaved(paths: list[str]) -> str:
-    """What Run does before anything else, in words."""
+def unsaved_message(paths: list[str]) -> str:
+    """Return a message that lists the files that Run saves first."""
     if not paths:
         return ""
-    named = ", ".join(plain(path, 80) for path in sorted(paths)[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
-    return f"Run saves {counted(len(paths), 'file')} first: {named}"
+    named = ", ".join(plain(path, 80) for path in sorted(paths)[:_MAX_NAMED]) + (
+        ", …" if len(paths) > _MAX_NAMED else ""
+    )
+    return f"Run saves {pluralize(len(paths), 'file')} first: {named}"
 
 
 def targets(project: Project) -> list[Target]:
-    found = []
+    targets = []
     for name in project.computes():
         try:
             compute = project.compute(name)
             place = (
                 compute.address or (compute.base_docker_image if type_of(compute).contained else None) or "this machine"
             )
-            found.append(Target(name, compute.type, place, None))
+            targets.append(Target(name, compute.type, place, None))
         except MlwError as error:
-            found.append(Target(name, "", "", error.message))
-    return found
+            targets.append(Target(name, "", "", error.message))
+    return targets
 
 
 def runconfigs(project: Project) -> list[RunConfiguration]:
-    found = []
+    runconfigs = []
     for name in project.runconfigs():
         try:
-            one = project.runconfig(name)
-            script = one.argument_vector[0] if one.argument_vector else ""
-            found.append(RunConfiguration(name, one.target, one.framework, script, None))
+            runconfig = project.runconfig(name)
+            script = runconfig.argument_vector[0] if runconfig.argument_vector else ""
+            runconfigs.append(RunConfiguration(name, runconfig.target, runconfig.framework, script, None))
         except MlwError as error:
-            found.append(RunConfiguration(name, "", "", "", error.message))
-    return found
+            runconfigs.append(RunConfiguration(name, "", "", "", error.message))
+    return runconfigs
 
 
 def readme(root: Path) -> files.Content | None:
-    """The text at the top of the project, if there is one."""
+    """Return the project's readme file, if it has one."""
     try:
-        names = {one.name.lower(): one.path for one in files.listing(root).entries if one.kind == "file"}
+        names = {entry.name.lower(): entry.path for entry in files.listing(root).entries if entry.kind == "file"}
         path = next((names[name] for name in _READMES if name in names), None)
-        found = files.read(root, path) if path else None
+        content = files.read(root, path) if path else None
     except MlwError:
         return None
-    return found if found is not None and found.kind == "text" and found.text.strip() else None
+    return content if content is not None and content.kind == "text" and content.text.strip() else None
 
 
 def description(text: str) -> str:
-    """The first paragraph of a readme, below its title."""
+    """Return the first paragraph of a readme, below its title."""
     parts = [part.strip() for part in text.replace("\r\n", "\n").split("\n\n")]
-    first = next((part for part in parts if part and not part.startswith(_NO_WORDS)), "")
+    first = next((part for part in parts if part and not part.startswith(_NOT_A_PARAGRAPH)), "")
     return " ".join(first.replace("`", "").replace("**", "").split())[:300]

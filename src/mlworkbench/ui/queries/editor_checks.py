@@ -1,4 +1,4 @@
-"""What is wrong in a text that is being edited: the text in the editor counts, not the file on disk. Runs nothing."""
+"""Checks of the editor text rather than the file on disk. No code is executed."""
 
 from __future__ import annotations
 
@@ -8,38 +8,44 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from ...config.place import FOLDER
-from ...config.project import Project
-from ...config.validation import is_checked, problems_of
+from ...config.project_files import FOLDER
+from ...config.project_folder import Project
+from ...config.validation import check_project_file, is_config_file
 from ...model import Problem
-from ...remote.shared.untrusted import parse_json
+from ...remote.shared.untrusted_json import parse_json
 
-_MOST = 200
+_MAX_PROBLEMS = 200
 
 
 def problems_in(project: Project, path: str, text: str) -> list[Problem]:
-    """In the order of its lines; those of aml_config by their schemas, scripts and JSON by their grammar."""
+    """Return problems by line.
+
+    These are schema errors in ``aml_config`` and syntax errors in Python and JSON files.
+    """
     folder, _, name = path.rpartition("/")
-    if folder == FOLDER and is_checked(Path(name)):
-        return _by_schema(project, name, text)[:_MOST]
+    if folder == FOLDER and is_config_file(Path(name)):
+        return _check_config(project, name, text)[:_MAX_PROBLEMS]
     if name.endswith(".py"):
-        return _python(path, text)
+        return _check_python(path, text)
     if name.endswith((".json", ".ipynb")):
-        return _json(path, text)
+        return _check_json(path, text)
     return []
 
 
-def _by_schema(project: Project, name: str, text: str) -> list[Problem]:
-    with tempfile.TemporaryDirectory(prefix="mlw-") as place:
-        copy = Path(place, name)
+def _check_config(project: Project, name: str, text: str) -> list[Problem]:
+    with tempfile.TemporaryDirectory(prefix="mlw-") as folder:
+        copy = Path(folder, name)
         copy.write_text(text, encoding="utf-8", newline="", errors="surrogatepass")
-        found = problems_of(project, copy)
-    shown = f"{FOLDER}/{name}"
-    told = [Problem(shown, one.line, one.severity, one.message.replace(str(copy), shown), one.hint) for one in found]
-    return sorted(told, key=lambda one: one.line or 0)
+        problems = check_project_file(project, copy)
+    path = f"{FOLDER}/{name}"
+    shown_problems = [
+        Problem(path, problem.line, problem.severity, problem.message.replace(str(copy), path), problem.hint)
+        for problem in problems
+    ]
+    return sorted(shown_problems, key=lambda problem: problem.line or 0)
 
 
-def _python(path: str, text: str) -> list[Problem]:
+def _check_python(path: str, text: str) -> list[Problem]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -51,7 +57,7 @@ def _python(path: str, text: str) -> list[Problem]:
     return []
 
 
-def _json(path: str, text: str) -> list[Problem]:
+def _check_json(path: str, text: str) -> list[Problem]:
     try:
         parse_json(text or "null")
     except json.JSONDecodeError as error:

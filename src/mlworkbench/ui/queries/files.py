@@ -1,4 +1,7 @@
-"""The files of a project: what is in its folders, what they say. Names are opened one by one; no link is followed."""
+"""Project files: folder listings and contents.
+
+Paths are opened one component at a time, and links are never followed.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,24 @@ from pydantic import Field
 
 from ...errors import ConfigError, MlwError, UsageError
 from ...paths import DATA_MARK
-from ...remote.shared.tree import READ, join
+from ...remote.shared.folder_tree import READ, join
 from ...report import units
-from ...report.plain import plain
-from ...runfiles.beneath import Beneath, refusal
-from ...snapshot.ignore import ALWAYS, USUAL_MARKS, USUAL_NAMES
+from ...runfiles.safe_paths import SafeFolders, path_problem
+from ...sanitize import plain
+from ...snapshot.ignore_rules import ALWAYS_IGNORED, SKIP_MARKERS, SKIPPED_NAMES
 
-MOST = 2000  # entries of a folder that are shown
-LARGEST = 1_000_000  # bytes of a file that is opened in the editor
-LARGEST_PICTURE = 20_000_000
-_FOUND, _LOOKED_AT = 200, 50_000
-_LONGEST_PATH = 4000
-_UNSEARCHED = ALWAYS | USUAL_NAMES | {".venv"}
-_UNSEARCHED_WITH = USUAL_MARKS | {DATA_MARK}
-AVAILABLE = os.open in os.supports_dir_fd  # what keeps every name below the project
-NOT_HERE = "The file editor requires Linux or macOS. On Windows, open the project folder in another editor."
-MARK = b"\xef\xbb\xbf"
+MAX_ENTRIES = 2000  # maximum number of entries listed per folder
+MAX_TEXT = 1_000_000  # maximum bytes of a file to edit
+MAX_IMAGE = 20_000_000
+_MAX_MATCHES, _MAX_VISITED = 200, 50_000
+_MAX_PATH = 4000
+_SKIPPED_NAMES = ALWAYS_IGNORED | SKIPPED_NAMES | {".venv"}
+_SKIP_MARKERS = SKIP_MARKERS | {DATA_MARK}
+AVAILABLE = os.open in os.supports_dir_fd  # needed to keep every path inside the project
+UNAVAILABLE = "The file editor requires Linux or macOS. On Windows, open the project folder in another editor."
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-PICTURES = {
+IMAGE_TYPES = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
     ".jpeg": "image/jpeg",
@@ -80,7 +83,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Listing:
-    """Contents of a folder, its folders first."""
+    """Contents of a folder, subfolders first."""
 
     folder: str
     entries: tuple[Entry, ...]
@@ -90,193 +93,193 @@ class Listing:
 
 @dataclass(frozen=True)
 class Content:
-    """A file: its text if it is one that can be edited, else why not."""
+    """File, with its text if it can be edited, or the reason why it cannot."""
 
     path: str
     kind: str  # text, picture, or other
     size: int
     modified: float
-    stamp: str  # changes when the file does
+    stamp: str  # changes whenever the file changes
     digest: str = ""
     text: str = ""
-    windows: bool = False  # its lines end with CR LF
-    marked: bool = False  # it begins with a byte order mark
-    reason: str = ""  # why it is not opened
+    windows: bool = False  # lines end with CR LF
+    marked: bool = False  # starts with a byte order mark
+    reason: str = ""  # why it cannot be opened
 
 
-def checked(path: str) -> str:
-    """A name below the project, in its plain form; ``UsageError`` if it could be anything else."""
+def check_path(path: str) -> str:
+    """Return ``path`` if it is a path inside the project; otherwise, raise ``UsageError``."""
     if not AVAILABLE:
-        raise UsageError("the file editor is not available on Windows", NOT_HERE)
-    if not path or len(path) > _LONGEST_PATH or not _is_text(path):
+        raise UsageError("the file editor is not available on Windows", UNAVAILABLE)
+    if not path or len(path) > _MAX_PATH or not _is_text(path):
         raise UsageError("invalid file path", "use a path relative to the project folder")
-    why = refusal(path)
-    if why is not None:
-        raise UsageError(f"{plain(path, 200)}: {why}", "use a path relative to the project folder, without ..")
+    reason = path_problem(path)
+    if reason is not None:
+        raise UsageError(f"{plain(path, 200)}: {reason}", "use a path relative to the project folder, without ..")
     return path
 
 
 def listing(root: Path, folder: str = "") -> Listing:
     if folder or not AVAILABLE:
-        checked(folder)
+        check_path(folder)
     try:
-        with Beneath(str(root)) as folders:
+        with SafeFolders(str(root)) as folders:
             handle = folders.open(folder)
-            with os.scandir(handle) as found:
-                entries = [_entry(folder, one) for one in found if _is_text(one.name)]
+            with os.scandir(handle) as scan:
+                entries = [_entry(folder, item) for item in scan if _is_text(item.name)]
     except OSError as error:
-        raise trouble(folder or ".", error) from None
-    entries.sort(key=lambda one: (one.kind != "folder", one.name.casefold(), one.name))
-    return Listing(folder, tuple(entries[:MOST]), max(0, len(entries) - MOST))
+        raise config_error(folder or ".", error) from None
+    entries.sort(key=lambda entry: (entry.kind != "folder", entry.name.casefold(), entry.name))
+    return Listing(folder, tuple(entries[:MAX_ENTRIES]), max(0, len(entries) - MAX_ENTRIES))
 
 
 def search(root: Path, text: str) -> list[Entry]:
-    """Files and folders with this in their path; environments and the like are passed over."""
-    wanted = text.casefold()
-    found = []
+    """Search for files and folders by path, skipping environments and similar folders."""
+    pattern = text.casefold()
+    matches = []
     for entry in _walk(root):
-        if wanted in entry.path.casefold():
-            found.append(entry)
-            if len(found) >= _FOUND:
+        if pattern in entry.path.casefold():
+            matches.append(entry)
+            if len(matches) >= _MAX_MATCHES:
                 break
-    return found
+    return matches
 
 
 def scripts(root: Path) -> list[str]:
-    """What can be run: those on top first."""
-    found = [entry.path for entry in _walk(root) if entry.kind == "file" and entry.name.endswith((".py", ".sh"))]
-    return sorted(found, key=lambda path: (path.count("/"), path))[:_FOUND]
+    """Return the project's scripts, those at the top level first."""
+    paths = [entry.path for entry in _walk(root) if entry.kind == "file" and entry.name.endswith((".py", ".sh"))]
+    return sorted(paths, key=lambda path: (path.count("/"), path))[:_MAX_MATCHES]
 
 
 def read(root: Path, path: str) -> Content:
-    """The file, as far as the editor can show it."""
-    facts, data = _bytes(root, path, LARGEST)
-    known = Content(path, "other", facts.st_size, facts.st_mtime, stamp_of(facts))
-    if os.path.splitext(path)[1].lower() in PICTURES and facts.st_size <= LARGEST_PICTURE:
-        return _as(known, kind="picture")
+    """Read a file, with its text if the editor can display it."""
+    status, data = _read_bytes(root, path, MAX_TEXT)
+    content = Content(path, "other", status.st_size, status.st_mtime, stamp_of(status))
+    if os.path.splitext(path)[1].lower() in IMAGE_TYPES and status.st_size <= MAX_IMAGE:
+        return _with_changes(content, kind="picture")
     if data is None:
-        return _as(known, reason=f"the file is larger than {units.size(LARGEST)}, the limit of the editor")
+        return _with_changes(content, reason=f"the file is larger than {units.size(MAX_TEXT)}, the limit of the editor")
     if b"\0" in data:
-        return _as(known, reason="the file is not text")
+        return _with_changes(content, reason="the file is not text")
     try:
-        text = data.removeprefix(MARK).decode("utf-8")
+        text = data.removeprefix(BYTE_ORDER_MARK).decode("utf-8")
     except UnicodeDecodeError:
-        return _as(known, reason="the file is not UTF-8 text")
+        return _with_changes(content, reason="the file is not UTF-8 text")
     windows = text.count("\r\n") * 2 > text.count("\n")
-    return _as(
-        known,
+    return _with_changes(
+        content,
         kind="text",
         digest=digest_of(data),
         text=text.replace("\r\n", "\n").replace("\r", "\n"),
         windows=windows,
-        marked=data.startswith(MARK),
+        marked=data.startswith(BYTE_ORDER_MARK),
     )
 
 
 def stamp(root: Path, path: str) -> str | None:
-    """Changes when the file does; None if it is not there any more."""
-    checked(path)
+    """Return a stamp that changes with the file, or None if the file no longer exists."""
+    check_path(path)
     try:
-        with Beneath(str(root)) as folders:
-            facts = folders.look(path)
+        with SafeFolders(str(root)) as folders:
+            status = folders.lstat(path)
     except OSError:
         return None
-    return stamp_of(facts) if facts is not None else None
+    return stamp_of(status) if status is not None else None
 
 
-def picture(root: Path, path: str) -> tuple[bytes, str]:
-    """An image and its type."""
-    kind = PICTURES.get(os.path.splitext(checked(path))[1].lower())
+def read_image(root: Path, path: str) -> tuple[bytes, str]:
+    """Return the data and media type of an image."""
+    kind = IMAGE_TYPES.get(os.path.splitext(check_path(path))[1].lower())
     if kind is None:
         raise UsageError(f"{plain(path, 200)} is not an image")
-    data = _bytes(root, path, LARGEST_PICTURE)[1]
+    data = _read_bytes(root, path, MAX_IMAGE)[1]
     if data is None:
-        raise UsageError(f"{plain(path, 200)} is larger than {units.size(LARGEST_PICTURE)}")
+        raise UsageError(f"{plain(path, 200)} is larger than {units.size(MAX_IMAGE)}")
     return data, kind
 
 
 def language(path: str) -> str | None:
-    """How the editor colours it."""
+    """Return the language for syntax highlighting."""
     name = path.rpartition("/")[2]
     return _NAMES.get(name) or _SUFFIXES.get(os.path.splitext(name)[1].lower())
 
 
-def encoded(text: str, windows: bool, marked: bool) -> bytes:
-    """A text of the editor as the file has it."""
+def encode_text(text: str, windows: bool, marked: bool) -> bytes:
+    """Encode the editor's text with the line endings and byte order mark of the file."""
     data = (text.replace("\n", "\r\n") if windows else text).encode("utf-8", "surrogatepass")
-    return MARK + data if marked else data
+    return BYTE_ORDER_MARK + data if marked else data
 
 
 def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def stamp_of(facts: os.stat_result) -> str:
-    return f"{facts.st_ino}-{facts.st_size}-{facts.st_mtime_ns}"
+def stamp_of(status: os.stat_result) -> str:
+    return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 
-def trouble(path: str, error: OSError) -> ConfigError:
-    """What the system says, in a sentence."""
+def config_error(path: str, error: OSError) -> ConfigError:
+    """Convert a system error into an error for the user."""
     return ConfigError(f"{plain(path, 200)}: {error.strerror or error}")
 
 
-def _bytes(root: Path, path: str, most: int) -> tuple[os.stat_result, bytes | None]:
-    """None for a file that is larger."""
-    checked(path)
+def _read_bytes(root: Path, path: str, limit: int) -> tuple[os.stat_result, bytes | None]:
+    """Read a file. The data is None if the file is larger than ``limit``."""
+    check_path(path)
     try:
-        with Beneath(str(root)) as folders:
+        with SafeFolders(str(root)) as folders:
             handle, name = folders.parent(path)
-            facts = os.stat(name, dir_fd=handle, follow_symlinks=False)
-            if not stat.S_ISREG(facts.st_mode):
+            status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
                 what = (
                     "a symbolic link, which mlw does not follow"
-                    if stat.S_ISLNK(facts.st_mode)
+                    if stat.S_ISLNK(status.st_mode)
                     else "not a regular file"
                 )
                 raise UsageError(f"{plain(path, 200)} is {what}")
             file = os.open(name, READ | getattr(os, "O_NONBLOCK", 0), dir_fd=handle)
     except OSError as error:
-        raise trouble(path, error) from None
+        raise config_error(path, error) from None
     with open(file, "rb") as stream:
-        facts = os.fstat(stream.fileno())
-        data = stream.read(most + 1) if facts.st_size <= most else None
-    return facts, None if data is None or len(data) > most else data
+        status = os.fstat(stream.fileno())
+        data = stream.read(limit + 1) if status.st_size <= limit else None
+    return status, None if data is None or len(data) > limit else data
 
 
 def _walk(root: Path) -> Iterator[Entry]:
-    """The nearest first."""
-    looked_at = 0
+    """Walk the project breadth-first."""
+    visited = 0
     pending = [""]
     for folder in pending:
         try:
-            found = listing(root, folder).entries
+            entries = listing(root, folder).entries
         except MlwError:
-            continue  # gone meanwhile, or not ours to read
-        if folder and any(one.name in _UNSEARCHED_WITH for one in found):
+            continue  # deleted in the meantime, or unreadable
+        if folder and any(entry.name in _SKIP_MARKERS for entry in entries):
             continue
-        for entry in found:
-            looked_at += 1
-            if entry.kind == "folder" and entry.name not in _UNSEARCHED:
+        for entry in entries:
+            visited += 1
+            if entry.kind == "folder" and entry.name not in _SKIPPED_NAMES:
                 pending.append(entry.path)
             yield entry
-        if looked_at > _LOOKED_AT:
+        if visited > _MAX_VISITED:
             return
 
 
-def _entry(folder: str, found: os.DirEntry[str]) -> Entry:
+def _entry(folder: str, entry: os.DirEntry[str]) -> Entry:
     try:
-        facts = found.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except OSError:
-        return Entry(join(folder, found.name), found.name, "special", 0, 0.0)
+        return Entry(join(folder, entry.name), entry.name, "special", 0, 0.0)
     kinds = ((stat.S_ISDIR, "folder"), (stat.S_ISREG, "file"), (stat.S_ISLNK, "link"))
-    kind = next((word for is_it, word in kinds if is_it(facts.st_mode)), "special")
-    return Entry(join(folder, found.name), found.name, kind, facts.st_size, facts.st_mtime)
+    kind = next((word for is_it, word in kinds if is_it(status.st_mode)), "special")
+    return Entry(join(folder, entry.name), entry.name, kind, status.st_size, status.st_mtime)
 
 
-def _as(known: Content, **changes: object) -> Content:
-    return Content(**{**known.__dict__, **changes})
+def _with_changes(content: Content, **changes: object) -> Content:
+    return Content(**{**content.__dict__, **changes})
 
 
 def _is_text(name: str) -> bool:
-    """False for a name that is no UTF-8: no address could hold it."""
+    """Return whether a name is valid UTF-8. Other names cannot be part of a URL."""
     return not any("\ud800" <= sign <= "\udfff" for sign in name)

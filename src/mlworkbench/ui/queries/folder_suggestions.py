@@ -1,4 +1,4 @@
-"""Folders of this machine, for whoever types the name of one. Only folders are told, and nothing of what they hold."""
+"""Suggestions for folder paths as the user types. Only folders are listed, never files."""
 
 from __future__ import annotations
 
@@ -6,81 +6,84 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...config.place import FOLDER
+from ...config.project_files import FOLDER
 from ...errors import UsageError
 
-_MOST = 40
-_LOOKED_AT = 20_000
+_MAX_SUGGESTIONS = 40
+_MAX_VISITED = 20_000
 
 
 @dataclass(frozen=True)
-class Place:
-    """A folder that the typed text may mean."""
+class FolderSuggestion:
+    """Folder that matches the typed text."""
 
     path: str
     name: str
-    project: bool  # it is one already
+    project: bool  # it contains a project
 
 
 @dataclass(frozen=True)
-class Typed:
-    """What was typed: whether it is a folder, a project, and what it may become."""
+class TypedPath:
+    """Typed path: whether it exists, whether it is a project, and suggestions."""
 
     path: str
     exists: bool
     project: bool
-    places: tuple[Place, ...]
+    places: tuple[FolderSuggestion, ...]
     trouble: str = ""
 
 
-def whole(text: str) -> str:
-    """``~`` is the home folder; a text that begins otherwise is meant from there."""
+def expand_path(text: str) -> str:
+    """Expand ``~``, and resolve relative paths against the home folder."""
     if "\0" in text:
         raise UsageError("invalid folder name")
     expanded = os.path.expanduser(text.strip() or "~")
     return os.path.join(os.path.expanduser("~"), expanded)
 
 
-def complete(text: str) -> Typed:
-    """The folders that begin like the last part of the text; all those in it if it ends with a slash."""
-    path = whole(text)
+def suggest_folders(text: str) -> TypedPath:
+    """Suggest folders whose names start with the last part of the text.
+
+    If the text ends with a slash, suggest all folders in that folder.
+    """
+    path = expand_path(text)
     is_inside = not text.strip() or text.rstrip(" ").endswith(os.sep)
-    above, begin = (path, "") if is_inside else os.path.split(path)
+    parent, prefix = (path, "") if is_inside else os.path.split(path)
     exists = os.path.isdir(path)
     trouble = ""
-    found: list[Place] = []
+    suggestions: list[FolderSuggestion] = []
     try:
-        with os.scandir(above) as entries:
+        with os.scandir(parent) as entries:
             for count, entry in enumerate(entries):
-                if count > _LOOKED_AT:
+                if count > _MAX_VISITED:
                     break
-                if _fits(entry, begin):
-                    found.append(Place(entry.path, entry.name, is_project(entry.path)))
+                if _matches(entry, prefix):
+                    suggestions.append(FolderSuggestion(entry.path, entry.name, is_project(entry.path)))
     except OSError as error:
-        trouble = f"{above}: {error.strerror}"
-    found.sort(key=lambda one: (not one.project, one.name.casefold()))
-    return Typed(path, exists, exists and is_project(path), tuple(found[:_MOST]), trouble)
+        trouble = f"{parent}: {error.strerror}"
+    suggestions.sort(key=lambda suggestion: (not suggestion.project, suggestion.name.casefold()))
+    return TypedPath(path, exists, exists and is_project(path), tuple(suggestions[:_MAX_SUGGESTIONS]), trouble)
 
 
 def is_project(path: str) -> bool:
     return os.path.isdir(os.path.join(path, FOLDER)) or os.path.isfile(os.path.join(path, ".azureml", "project.json"))
 
 
-def the_folder(text: str) -> Path:
-    """The folder that was typed; ``UsageError`` in words if it is none."""
-    path = whole(text)
+def resolve_folder(text: str) -> Path:
+    """Return the typed folder. Raise ``UsageError`` if it is not a readable folder."""
+    path = expand_path(text)
     if not os.path.isdir(path):
-        there = "is not a folder" if os.path.lexists(path) else "does not exist"
-        raise UsageError(f"{path} {there}", "enter the full path of a folder on this machine")
+        problem = "is not a folder" if os.path.lexists(path) else "does not exist"
+        raise UsageError(f"{path} {problem}", "enter the full path of a folder on this machine")
     if not os.access(path, os.R_OK | os.X_OK):
         raise UsageError(f"no permission to read {path}")
     return Path(os.path.realpath(path))
 
 
-def _fits(entry: os.DirEntry[str], begin: str) -> bool:
-    if entry.name.startswith(".") and not begin.startswith("."):
+def _matches(entry: os.DirEntry[str], prefix: str) -> bool:
+    if entry.name.startswith(".") and not prefix.startswith("."):
         return False
-    if not entry.name.casefold().startswith(begin.casefold()):
+    if not entry.name.casefold().startswith(prefix.casefold()):
         return False
     try:
         return entry.is_dir() and not any("\ud800" <= sign <= "\udfff" for sign in entry.name)

@@ -1,4 +1,4 @@
-"""Whether a run used its GPUs, and the evidence. What a target tells is a stranger's: all of it is looked at twice."""
+"""GPU verdict of a run and its evidence. Data from targets is untrusted, so every value is checked."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model import Run
-from ...remote.gpus.verdict import size, start_line
-from ...report.failures import gpu_summary
-from ...report.plain import plain
-from ...report.records import gpu_words
+from ...remote.gpus.verdict import format_size, start_line
+from ...report.failure_report import gpu_summary
+from ...report.run_records import gpu_fields
+from ...sanitize import plain
 
-_MOST = 64  # GPUs, processes, pieces of evidence
+_MAX_ITEMS = 64  # maximum GPUs, processes, or pieces of evidence
 _EVIDENCE = {
     "driver": "NVIDIA driver",
     "cuda": "CUDA version (driver)",
@@ -32,7 +32,7 @@ _SHARES = ("cpu_share", "busiest", "disk_share")
 
 @dataclass(frozen=True)
 class Card:
-    """One GPU: its name, and figures by what they are of."""
+    """GPU with its name and labeled values."""
 
     name: str
     figures: list[tuple[str, str]]
@@ -42,7 +42,10 @@ class Card:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All that is known of a run's GPUs. ``used``: yes, partly, no, unknown; "" while it runs."""
+    """GPU usage of a run.
+
+    ``used`` is ``yes``, ``partly``, ``no``, or ``unknown``, and "" while the run is active.
+    """
 
     used: str
     line: str
@@ -56,42 +59,42 @@ class Verdict:
     evidence: list[tuple[str, str]]
 
     @property
-    def unasked(self) -> bool:
-        """Nothing is wrong: nobody wanted one."""
+    def not_requested(self) -> bool:
+        """Whether the run neither requested nor used a GPU, which is not a problem."""
         return self.used == "no" and not self.asked
 
     @property
-    def doubtful(self) -> bool:
-        """There is reason to look at the evidence."""
-        return self.used in ("no", "partly", "unknown") and not self.unasked
+    def needs_attention(self) -> bool:
+        """Whether the user should check the evidence."""
+        return self.used in ("no", "partly", "unknown") and not self.not_requested
 
 
 def verdict(run: Run) -> Verdict | None:
-    """None if the run had nothing to do with GPUs."""
-    told = run.gpu
-    if not isinstance(told, dict) or not told:
+    """Return the verdict, or None if the run has no GPU data."""
+    record = run.gpu
+    if not isinstance(record, dict) or not record:
         return None
-    words = gpu_words(told)
-    got = _dict(told.get("got"))
-    asked = told.get("asked") or run.spec.gpus or got.get("asked")
+    texts = gpu_fields(record)
+    got = _dict(record.get("got"))
+    asked = record.get("asked") or run.spec.gpus or got.get("asked")
     return Verdict(
-        used=_text(told.get("used"), 20),
-        line=plain(gpu_summary(told) or words.get("gpu", ""), 1000),
-        warning=_maybe(words.get("gpu_warning")),
-        cause=_maybe(words.get("gpu_cause")),
-        remedy=_maybe(words.get("gpu_remedy")),
-        asked=_maybe(asked),
-        got=[plain(start_line(one), 500) for one in _dicts(got.get("gpus"))],
+        used=_text(record.get("used"), 20),
+        line=plain(gpu_summary(record) or texts.get("gpu", ""), 1000),
+        warning=_optional_text(texts.get("gpu_warning")),
+        cause=_optional_text(texts.get("gpu_cause")),
+        remedy=_optional_text(texts.get("gpu_remedy")),
+        asked=_optional_text(asked),
+        got=[plain(start_line(gpu), 500) for gpu in _dicts(got.get("gpus"))],
         held=got.get("held") is True,
-        cards=[_card(one) for one in _dicts(told.get("gpus"))],
-        evidence=_evidence(_dict(told.get("evidence"))),
+        cards=[_card(gpu) for gpu in _dicts(record.get("gpus"))],
+        evidence=_evidence(_dict(record.get("evidence"))),
     )
 
 
 def _card(gpu: Mapping[str, Any]) -> Card:
     index = gpu.get("index")
     name = f"GPU {index}: {_text(gpu.get('name'), 100) or 'unknown'}" if index is not None else "GPU"
-    found = [
+    figures = [
         ("Time busy", _share(gpu.get("busy_share"))),
         ("Mean utilization", _unit(gpu.get("mean_utilisation"), " %")),
         ("Time used by this run", _share(gpu.get("mine_share"))),
@@ -104,54 +107,59 @@ def _card(gpu: Mapping[str, Any]) -> Card:
         ("Maximum power", _unit(gpu.get("max_power"), " W")),
         ("Maximum temperature", _unit(gpu.get("max_temperature"), " °C")),
         ("Time throttled", _share(gpu.get("throttled_share"))),
-        ("Throttle reasons", ", ".join(plain(str(one), 60) for one in list(_dict(gpu.get("reasons")))[:8]) or None),
+        (
+            "Throttle reasons",
+            ", ".join(plain(str(reason), 60) for reason in list(_dict(gpu.get("reasons")))[:8]) or None,
+        ),
         (
             "Measured",
             _unit(gpu.get("seconds"), " s") and f"{_unit(gpu.get('seconds'), ' s')}, {gpu.get('samples')} samples",
         ),
-        ("UUID", _maybe(gpu.get("uuid"))),
+        ("UUID", _optional_text(gpu.get("uuid"))),
     ]
     lost = _dict(gpu.get("lost"))
     return Card(
         plain(name, 200),
-        [(label, value) for label, value in found if value],
+        [(label, value) for label, value in figures if value],
         _processes(_dict(gpu.get("pids"))),
-        _maybe(lost.get("why")),
+        _optional_text(lost.get("why")),
     )
 
 
 def _processes(pids: Mapping[Any, Any]) -> list[str]:
-    found = []
-    for pid, told in list(pids.items())[:_MOST]:
-        facts = _dict(told)
-        words = [f"{_text(facts.get('name'), 80) or 'process'} (PID {_text(pid, 20)})", _bytes(facts.get("memory"))]
-        found.append(", ".join(word for word in words if word))
-    return found
+    processes = []
+    for pid, record in list(pids.items())[:_MAX_ITEMS]:
+        facts = _dict(record)
+        parts = [f"{_text(facts.get('name'), 80) or 'process'} (PID {_text(pid, 20)})", _bytes(facts.get("memory"))]
+        processes.append(", ".join(word for word in parts if word))
+    return processes
 
 
-def _evidence(told: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = []
+def _evidence(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    evidence = []
     for name, label in _EVIDENCE.items():
-        value = told.get(name)
-        text = _share(value) if name in _SHARES else _words(value)
+        value = record.get(name)
+        text = _share(value) if name in _SHARES else _describe(value)
         if text:
-            found.append((label, text))
-    return found
+            evidence.append((label, text))
+    return evidence
 
 
-def _words(value: Any) -> str | None:
+def _describe(value: Any) -> str | None:
     if value is None or value is False or value == [] or value == {}:
         return None
     if isinstance(value, dict):
-        return plain(", ".join(f"{name} {_inner(one)}" for name, one in list(value.items())[:_MOST]), 1000)
+        return plain(
+            ", ".join(f"{name} {_format_value(item)}" for name, item in list(value.items())[:_MAX_ITEMS]), 1000
+        )
     if isinstance(value, list):
-        return plain(", ".join(_inner(one) for one in value[:_MOST]), 1000)
-    return "yes" if value is True else _inner(value)
+        return plain(", ".join(_format_value(item) for item in value[:_MAX_ITEMS]), 1000)
+    return "yes" if value is True else _format_value(value)
 
 
-def _inner(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, dict):
-        return plain(" ".join(f"{name}={one}" for name, one in list(value.items())[:12]), 300)
+        return plain(" ".join(f"{name}={item}" for name, item in list(value.items())[:12]), 300)
     return plain(f"{value:g}" if isinstance(value, float) else str(value), 300)
 
 
@@ -160,14 +168,14 @@ def _dict(value: Any) -> dict[Any, Any]:
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value[:_MOST] if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value[:_MAX_ITEMS] if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _text(value: Any, limit: int) -> str:
     return "" if value is None else plain(str(value), limit)
 
 
-def _maybe(value: Any) -> str | None:
+def _optional_text(value: Any) -> str | None:
     return plain(str(value), 2000) if value else None
 
 
@@ -176,15 +184,15 @@ def _number(value: Any) -> float | None:
 
 
 def _share(value: Any) -> str | None:
-    known = _number(value)
-    return None if known is None else f"{known * 100:.1f} %" if known < 0.1 else f"{known * 100:.0f} %"
+    number = _number(value)
+    return None if number is None else f"{number * 100:.1f} %" if number < 0.1 else f"{number * 100:.0f} %"
 
 
 def _unit(value: Any, unit: str, digits: int = 0) -> str | None:
-    known = _number(value)
-    return None if known is None else f"{known:.{digits}f}{unit}"
+    number = _number(value)
+    return None if number is None else f"{number:.{digits}f}{unit}"
 
 
 def _bytes(value: Any) -> str | None:
-    known = _number(value)
-    return None if known is None else size(known)
+    number = _number(value)
+    return None if number is None else format_size(number)

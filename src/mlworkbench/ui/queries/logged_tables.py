@@ -1,4 +1,4 @@
-"""Tables that a script logged with log_table: files among its outputs."""
+"""Tables that a script logged with ``log_table``. They are stored as output files."""
 
 from __future__ import annotations
 
@@ -7,60 +7,60 @@ from typing import Any
 
 from ...errors import MlwError
 from ...history.store import History
-from ...remote.shared.untrusted import parse_json
-from ...report.plain import plain
-from ...report.values import shown
-from ...runfiles.outputfile import open_output
+from ...remote.shared.untrusted_json import parse_json
+from ...report.value_format import format_value
+from ...runfiles.output_file import open_output
+from ...sanitize import plain
 
-_LARGEST = 4 << 20  # bytes of a file that is read
-_MOST, _ROWS, _COLUMNS, _CELLS = 30, 200, 50, 4000
+_MAX_BYTES = 4 << 20  # maximum bytes of a table file
+_MAX_TABLES, _MAX_ROWS, _MAX_COLUMNS, _MAX_CELLS = 30, 200, 50, 4000
 
 
 @dataclass(frozen=True)
 class Table:
-    """One of them, as far as it is shown."""
+    """Logged table, shortened for display."""
 
     title: str
     path: str
     titles: list[str]
     rows: list[list[str]]
-    more: int  # rows that are not shown
+    more: int  # number of omitted rows
     problem: str | None = None
 
 
 def tables(history: History, run_id: str) -> list[Table]:
-    """The newest first."""
+    """Return the tables of a run, newest first."""
     run = history.get(run_id)
     folder = history.paths.root.run(run.spec.folder)
-    paths = [path for path, told in run.files.items() if isinstance(told, dict) and told.get("as") == "table"]
-    found = []
-    for path in paths[::-1][:_MOST]:
-        told = run.files[path]
-        step = told.get("step")
-        title = plain(f"{told.get('name') or path}" + ("" if step is None else f", step {step}"), 200)
+    paths = [path for path, record in run.files.items() if isinstance(record, dict) and record.get("as") == "table"]
+    tables = []
+    for path in paths[::-1][:_MAX_TABLES]:
+        record = run.files[path]
+        step = record.get("step")
+        title = plain(f"{record.get('name') or path}" + ("" if step is None else f", step {step}"), 200)
         try:
             with open(open_output(folder, path), "rb") as file:
-                data = file.read(_LARGEST + 1)
+                data = file.read(_MAX_BYTES + 1)
         except MlwError:
-            found.append(Table(title, path, [], [], 0, "This table is not available on this machine."))
+            tables.append(Table(title, path, [], [], 0, "This table is not available on this machine."))
             continue
-        found.append(_table(title, path, data))
-    return found
+        tables.append(_table(title, path, data))
+    return tables
 
 
 def _table(title: str, path: str, data: bytes) -> Table:
-    if len(data) > _LARGEST:
+    if len(data) > _MAX_BYTES:
         return Table(title, path, [], [], 0, "This table is too large to display.")
     try:
-        told = parse_json(data)
-        columns, rows = told["columns"], told["data"]
-        titles = [plain(str(one), 100) for one in columns[:_COLUMNS]]
-        most = min(_ROWS, max(10, _CELLS // max(1, len(titles))))
-        cells = [_cells(row) for row in rows[:most]]
+        content = parse_json(data)
+        columns, rows = content["columns"], content["data"]
+        titles = [plain(str(column), 100) for column in columns[:_MAX_COLUMNS]]
+        max_rows = min(_MAX_ROWS, max(10, _MAX_CELLS // max(1, len(titles))))
+        cells = [_cells(row) for row in rows[:max_rows]]
     except (ValueError, KeyError, TypeError, RecursionError):
         return Table(title, path, [], [], 0, "This file is not a table written by log_table.")
-    return Table(title, path, titles, cells, max(0, len(rows) - most))
+    return Table(title, path, titles, cells, max(0, len(rows) - max_rows))
 
 
 def _cells(row: Any) -> list[str]:
-    return [shown(one, 200) for one in row[:_COLUMNS]]
+    return [format_value(cell, 200) for cell in row[:_MAX_COLUMNS]]

@@ -1,4 +1,4 @@
-"""All outputs of a run as one zip, made while it is sent: it is never whole in memory or on a disk."""
+"""ZIP archive of all outputs of a run, streamed so that it is never entirely in memory or on disk."""
 
 from __future__ import annotations
 
@@ -13,34 +13,37 @@ from typing import BinaryIO
 from ...errors import HistoryError, MlwError, UsageError
 from ...history.store import History
 from ...paths import RunFolder
-from ...report.plain import plain
-from ...runfiles.manifest import Output, outputs_of
-from ...runfiles.outputfile import open_output
-from .outputs import is_at_home
+from ...runfiles.output_file import open_output
+from ...runfiles.output_manifest import Output, outputs_of
+from ...sanitize import plain
+from .outputs import is_available
 
 _CHUNK = 1 << 18
-_LARGE = 1 << 30  # bytes; such a file may need the larger fields of a zip
-_TOLD = 10_000  # of those that were left out
-_LEVEL = 1  # what is large is mostly weights, which hardly get smaller
-# What some system cannot have in a name, or takes for a folder; also half a pair, which is no text.
-_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\\:*?\"<>|\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_ZIP64_SIZE = 1 << 30  # bytes; larger files may need ZIP64 fields
+_MAX_SKIPPED = 10_000  # maximum number of skipped files to list
+_LEVEL = 1  # fastest: large files are mostly model weights, which hardly compress
+# Characters that some systems forbid in names or treat as separators, and lone surrogates.
+_UNSAFE_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\\:*?\"<>|\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OLDEST, _NEWEST = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
 
 
-def zipped(history: History, run_id: str) -> tuple[str, Iterator[bytes]]:
-    """A name for the file, and its bytes. Links are left out, and said to be."""
+def stream_zip(history: History, run_id: str) -> tuple[str, Iterator[bytes]]:
+    """Return a file name and the content of the archive. Links are skipped and listed in a text file."""
     run = history.get(run_id)
-    place = history.paths.root.run(run.spec.folder)
-    if run.status.final and not is_at_home(run, place):
+    folder = history.paths.root.run(run.spec.folder)
+    if run.status.final and not is_available(run, folder):
         raise UsageError(
             f"some outputs of run {run.id} are not on the machine that runs mlw ui",
             f"fetch them first: mlw history download {run.id}",
         )
-    return f"{run.id}-outputs.zip", _stream(place, run.id)
+    return f"{run.id}-outputs.zip", _stream(folder, run.id)
 
 
 class _Sink:
-    """Takes what the zip is made of, until it is sent on. It cannot go back, so sizes stand behind each file."""
+    """Buffer between the archive and the response.
+
+    It is not seekable, so the sizes of each file are written after its data.
+    """
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -64,56 +67,56 @@ class _Sink:
         return data
 
 
-def _stream(place: RunFolder, top: str) -> Iterator[bytes]:
+def _stream(folder: RunFolder, top: str) -> Iterator[bytes]:
     sink = _Sink()
     skipped: list[str] = []
-    each, _ = outputs_of(place)
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as made:
-        for one in _those_of(each()):
-            handle = _opened(place, one, skipped)
+    each, _ = outputs_of(folder)
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for output in _existing(each()):
+            handle = _open_member(folder, output, skipped)
             if handle is None:
                 continue
             with open(handle, "rb") as file:
-                for _ in _added(made, f"{top}/{safe(one.path)}", file):
+                for _ in _add_member(archive, f"{top}/{safe_member_name(output.path)}", file):
                     if sink.full():
                         yield sink.take()
         if skipped:
-            words = ["These files are not in the archive because they were deleted or are not regular files:", *skipped]
-            made.writestr(f"{top}-left-out.txt", "\n".join(words) + "\n")
+            lines = ["These files are not in the archive because they were deleted or are not regular files:", *skipped]
+            archive.writestr(f"{top}-left-out.txt", "\n".join(lines) + "\n")
     yield sink.take()
 
 
-def _those_of(each: Iterator[Output]) -> Iterator[Output]:
+def _existing(each: Iterator[Output]) -> Iterator[Output]:
     try:
         yield from each
     except FileNotFoundError:
-        return  # it has not begun
+        return  # the run has not started
 
 
-def _opened(place: RunFolder, one: Output, skipped: list[str]) -> int | None:
+def _open_member(folder: RunFolder, output: Output, skipped: list[str]) -> int | None:
     try:
-        if not one.is_file:
-            raise HistoryError(f"{one.kind} {one.to}".strip())
-        return open_output(place, one.path)
+        if not output.is_file:
+            raise HistoryError(f"{output.kind} {output.to}".strip())
+        return open_output(folder, output.path)
     except MlwError as error:
-        if len(skipped) < _TOLD:
-            skipped.append(plain(f"{one.path}: {error.message}", 500))
+        if len(skipped) < _MAX_SKIPPED:
+            skipped.append(plain(f"{output.path}: {error.message}", 500))
         return None
 
 
-def _added(made: zipfile.ZipFile, name: str, file: BinaryIO) -> Iterator[None]:
-    """Piece by piece, as much as there is now."""
-    facts = os.fstat(file.fileno())
+def _add_member(archive: zipfile.ZipFile, name: str, file: BinaryIO) -> Iterator[None]:
+    """Add a file in chunks, up to its current size."""
+    status = os.fstat(file.fileno())
     try:
-        moment = min(max(time.localtime(facts.st_mtime)[:6], _OLDEST), _NEWEST)
+        modified = min(max(time.localtime(status.st_mtime)[:6], _OLDEST), _NEWEST)
     except (ValueError, OverflowError, OSError):
-        moment = _OLDEST
-    about = zipfile.ZipInfo(name, moment)
-    about.compress_type = zipfile.ZIP_DEFLATED
-    about._compresslevel = _LEVEL  # type: ignore[attr-defined]  # its public name is newer than our oldest Python
-    about.external_attr = 0o100644 << 16
-    left = facts.st_size
-    with made.open(about, "w", force_zip64=left > _LARGE) as member:
+        modified = _OLDEST
+    info = zipfile.ZipInfo(name, modified)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info._compresslevel = _LEVEL  # type: ignore[attr-defined]  # its public name is newer than our oldest Python
+    info.external_attr = 0o100644 << 16
+    left = status.st_size
+    with archive.open(info, "w", force_zip64=left > _ZIP64_SIZE) as member:
         while left > 0 and (data := file.read(min(_CHUNK, left))):
             left -= len(data)
             member.write(data)
@@ -121,10 +124,13 @@ def _added(made: zipfile.ZipFile, name: str, file: BinaryIO) -> Iterator[None]:
     yield
 
 
-def safe(path: str) -> str:
-    """A name that leads nowhere else, and that every system can have. One that was changed stays one of a kind."""
+def safe_member_name(path: str) -> str:
+    """Return a member name that is valid on every system and stays inside the folder.
+
+    Modified names remain unique.
+    """
     names = [name for name in path.split("/") if name not in ("", ".")]
-    kept = "/".join("__" if name == ".." else _ODD.sub("_", name) for name in names) or "_"
-    if kept == path:
+    member = "/".join("__" if name == ".." else _UNSAFE_CHARACTERS.sub("_", name) for name in names) or "_"
+    if member == path:
         return path
-    return f"{kept}~{hashlib.sha256(path.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return f"{member}~{hashlib.sha256(path.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""The outputs of a run: what there is, what is on this machine, and a look into one that does no harm."""
+"""Run outputs: listings, availability on this machine, and safe previews."""
 
 from __future__ import annotations
 
@@ -15,32 +15,36 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ... import fetch
+from ... import fetch_outputs
 from ...errors import HistoryError, UnknownName
 from ...history.store import History
 from ...model import Run
 from ...paths import RunFolder
-from ...remote.shared.untrusted import parse_json
-from ...report.plain import plain
-from ...runfiles.manifest import Output, outputs_of
-from ...runfiles.outputfile import open_output, read_at
+from ...remote.shared.untrusted_json import parse_json
+from ...runfiles.output_file import open_output, read_at
+from ...runfiles.output_manifest import Output, outputs_of
+from ...sanitize import plain
 
-TEXT = 256 * 1024  # bytes of a text that is shown
-_ENTRIES = 2000  # of one folder
-_LOOKED_AT = 200_000  # outputs in all
-_LISTED = 8  # runs whose lists of outputs stay in memory
-_PICTURES = 500
-_DEEPEST = 40  # of a JSON that is set out in lines
-_ROWS, _COLUMNS, _CELL = 200, 50, 200
-_SIGNS = (
+MAX_TEXT = 256 * 1024  # maximum bytes of a text preview
+_MAX_ENTRIES = 2000  # maximum number of entries per folder
+_MAX_OUTPUTS = 200_000  # maximum number of outputs per run
+_MAX_CACHED = 8  # maximum runs whose output lists are cached
+_MAX_IMAGES = 500
+_MAX_DEPTH = 40  # maximum nesting depth of JSON to indent
+_MAX_ROWS, _MAX_COLUMNS, _MAX_CELL = 200, 50, 200
+_MAGIC_NUMBERS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
 )
-_PICTURE_ENDS = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg")
-_BEFORE = ((b"<?xml", b"?>"), (b"<!--", b"-->"), (b"<!DOCTYPE", b">"))  # what a drawing may begin with, and its end
-_HEAD = 4096  # bytes that tell what a file is
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg")
+_SVG_PROLOGS = (
+    (b"<?xml", b"?>"),
+    (b"<!--", b"-->"),
+    (b"<!DOCTYPE", b">"),
+)  # delimiters of markup that may precede <svg>
+_HEAD = 4096  # bytes used to detect the file type
 _ONLY_DOWNLOAD = (".html", ".htm", ".xhtml", ".xml", ".pdf", ".ipynb", ".js", ".mjs")
 
 
@@ -67,19 +71,19 @@ class Listing:
 
     folder: str
     entries: list[Entry]
-    count: int  # files in all folders below
+    count: int  # files in all subfolders
     size: int
     home: Annotated[bool, Field(description="All outputs of the run are available on this machine")]
-    more: bool  # there is more than is listed
+    more: bool  # not all entries are listed
 
 
 @dataclass(frozen=True)
 class Preview:
-    """A look into one output."""
+    """Preview of an output."""
 
     path: str
     size: int
-    kind: str  # "text", "table", "json", "image", "none" (nothing to be shown: why is in ``text``)
+    kind: str  # "text", "table", "json", "image", or "none" (no preview; ``text`` contains the reason)
     text: str = ""
     titles: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
@@ -87,113 +91,129 @@ class Preview:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """An image among the outputs."""
+class Image:
+    """Image among the outputs."""
 
     path: str
     size: int
     here: bool
-    title: str = ""  # as the script logged it
+    title: str = ""  # as logged by the script
     step: int | None = None
 
 
 def listing(history: History, run_id: str, folder: str = "", text: str = "") -> Listing:
-    """One folder; with a ``text``, the files anywhere below it that have it in their path."""
+    """List a folder or, with ``text``, all files below it whose path contains ``text``."""
     run = history.get(run_id)
-    place = history.paths.root.run(run.spec.folder)
-    home = is_at_home(run, place)
-    above = "".join(f"{name}/" for name in folder.split("/") if name not in ("", "."))
-    wanted = text.lower()
-    found: dict[str, Output] = {}
-    folders: dict[str, tuple[int, int]] = {}  # files and bytes in them
-    count = size = seen = 0
-    for one in _outputs(place):
-        seen += 1
-        if not one.path.startswith(above):
+    run_folder = history.paths.root.run(run.spec.folder)
+    is_complete = is_available(run, run_folder)
+    prefix = "".join(f"{name}/" for name in folder.split("/") if name not in ("", "."))
+    pattern = text.lower()
+    files: dict[str, Output] = {}
+    folders: dict[str, tuple[int, int]] = {}  # number of files, total size
+    count = size = visited = 0
+    for output in _outputs(run_folder):
+        visited += 1
+        if not output.path.startswith(prefix):
             continue
-        count, size = count + 1, size + one.size
-        rest = one.path[len(above) :]
+        count, size = count + 1, size + output.size
+        rest = output.path[len(prefix) :]
         name, slash, _ = rest.partition("/")
-        if wanted:
-            if wanted in rest.lower():
-                found[rest] = one
+        if pattern:
+            if pattern in rest.lower():
+                files[rest] = output
         elif slash:
             before = folders.get(name, (0, 0))
-            folders[name] = before[0] + 1, before[1] + one.size
+            folders[name] = before[0] + 1, before[1] + output.size
         elif name:
-            found[name] = one
-    if above and not count:
+            files[name] = output
+    if prefix and not count:
         raise UnknownName("folder", folder, [])
-    entries = [Entry(name, above + name, "folder", one[1], one[0]) for name, one in folders.items()]
-    entries = sorted(entries, key=lambda one: one.name.lower())[:_ENTRIES]
-    names = sorted((name for name in found if name not in folders), key=str.lower)
-    entries += [_entry(run, place, home, name, found[name]) for name in names[: _ENTRIES - len(entries)]]
-    more = len(folders) + len(names) > len(entries) or seen == _LOOKED_AT
-    return Listing(above.rstrip("/"), entries, count, size, home, more)
+    entries = [Entry(name, prefix + name, "folder", size, count) for name, (count, size) in folders.items()]
+    entries = sorted(entries, key=lambda entry: entry.name.lower())[:_MAX_ENTRIES]
+    names = sorted((name for name in files if name not in folders), key=str.lower)
+    entries += [
+        _entry(run, run_folder, is_complete, name, files[name]) for name in names[: _MAX_ENTRIES - len(entries)]
+    ]
+    more = len(folders) + len(names) > len(entries) or visited == _MAX_OUTPUTS
+    return Listing(prefix.rstrip("/"), entries, count, size, is_complete, more)
 
 
-def _entry(run: Run, place: RunFolder, home: bool, name: str, one: Output) -> Entry:
-    here = home or not one.is_file or _is_here(place, one.path)
-    return Entry(name, one.path, "file" if one.is_file else one.kind, one.size, 1, here, one.to, _logged(run, one.path))
+def _entry(run: Run, run_folder: RunFolder, is_complete: bool, name: str, output: Output) -> Entry:
+    is_local = is_complete or not output.is_file or _exists(run_folder, output.path)
+    return Entry(
+        name,
+        output.path,
+        "file" if output.is_file else output.kind,
+        output.size,
+        1,
+        is_local,
+        output.to,
+        _logged(run, output.path),
+    )
 
 
-def pictures(history: History, run_id: str) -> list[Picture]:
-    """All images, by their names; what the script logged as one comes with its title and step."""
+def list_images(history: History, run_id: str) -> list[Image]:
+    """Return all images by path. Images that the script logged have a title and a step."""
     run = history.get(run_id)
-    place = history.paths.root.run(run.spec.folder)
-    home = is_at_home(run, place)
-    found = []
-    for one in _outputs(place):
-        if one.is_file and one.path.lower().endswith(_PICTURE_ENDS):
-            told = run.files.get(one.path)
-            told = told if isinstance(told, dict) else {}
-            step = told.get("step")
-            title = plain(str(told.get("name") or ""), 200)
-            here = home or _is_here(place, one.path)
-            found.append(Picture(one.path, one.size, here, title, step if isinstance(step, int) else None))
-        if len(found) >= _PICTURES:
+    run_folder = history.paths.root.run(run.spec.folder)
+    is_complete = is_available(run, run_folder)
+    images = []
+    for output in _outputs(run_folder):
+        if output.is_file and output.path.lower().endswith(_IMAGE_SUFFIXES):
+            record = run.files.get(output.path)
+            record = record if isinstance(record, dict) else {}
+            step = record.get("step")
+            title = plain(str(record.get("name") or ""), 200)
+            is_local = is_complete or _exists(run_folder, output.path)
+            images.append(Image(output.path, output.size, is_local, title, step if isinstance(step, int) else None))
+        if len(images) >= _MAX_IMAGES:
             break
-    return sorted(found, key=lambda one: one.path)
+    return sorted(images, key=lambda image: image.path)
 
 
-def opened(history: History, run_id: str, path: str) -> tuple[int, str, bool]:
-    """A handle for reading, the type that it may be shown as, and whether it is still being written."""
+def open_for_download(history: History, run_id: str, path: str) -> tuple[int, str, bool]:
+    """Open an output. Return its handle, its media type, and whether the run may still change it."""
     run = history.get(run_id)
     handle = open_output(history.paths.root.run(run.spec.folder), path)
-    return handle, picture_type(read_at(handle, _HEAD, 0)) or "application/octet-stream", not run.status.final
+    return handle, image_type(read_at(handle, _HEAD, 0)) or "application/octet-stream", not run.status.final
 
 
-def picture_type(head: bytes) -> str | None:
-    """By its first bytes, whatever its name says. A drawing (SVG) is harmless in an img: nothing in it runs there."""
+def image_type(head: bytes) -> str | None:
+    """Detect the media type of an image from its first bytes, not from its name.
+
+    SVG is harmless in an ``img`` element, because its scripts do not run there.
+    """
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
-    if _is_drawing(head):
+    if _is_svg(head):
         return "image/svg+xml"
-    return next((kind for sign, kind in _SIGNS if head.startswith(sign)), None)
+    return next((kind for sign, kind in _MAGIC_NUMBERS if head.startswith(sign)), None)
 
 
-def _is_drawing(head: bytes) -> bool:
-    """Looked at once from left to right: a pattern for it could be kept busy for years by a few comments."""
-    at = 3 if head.startswith(b"\xef\xbb\xbf") else 0
+def _is_svg(head: bytes) -> bool:
+    """Detect SVG in one pass: a few comments can make a regular expression backtrack for years."""
+    position = 3 if head.startswith(b"\xef\xbb\xbf") else 0
     while True:
-        while head[at : at + 1].isspace():
-            at += 1
-        end = next((end for begin, end in _BEFORE if head.startswith(begin, at)), None)
+        while head[position : position + 1].isspace():
+            position += 1
+        end = next((end for begin, end in _SVG_PROLOGS if head.startswith(begin, position)), None)
         if end is None:
-            return head.startswith(b"<svg", at) and (head[at + 4 : at + 5].isspace() or head[at + 4 : at + 5] == b">")
-        found = head.find(end, at)
-        if found < 0:
+            return head.startswith(b"<svg", position) and (
+                head[position + 4 : position + 5].isspace() or head[position + 4 : position + 5] == b">"
+            )
+        end_position = head.find(end, position)
+        if end_position < 0:
             return False
-        at = found + len(end)
+        position = end_position + len(end)
 
 
 def preview(history: History, run_id: str, path: str) -> Preview:
-    """Text of any kind as text; what a browser would run is only said to be there."""
+    """Return a preview. Files that a browser would execute are shown as plain text."""
     run = history.get(run_id)
     with open(open_output(history.paths.root.run(run.spec.folder), path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        data = file.read(TEXT + 1)
-    if picture_type(data[:_HEAD]):
+        data = file.read(MAX_TEXT + 1)
+    if image_type(data[:_HEAD]):
         return Preview(path, size, "image")
     if path.lower().endswith(_ONLY_DOWNLOAD):
         return _as_text(path, size, data)
@@ -201,7 +221,7 @@ def preview(history: History, run_id: str, path: str) -> Preview:
         return Preview(path, size, "none", "This file is not text. Download it to view it.")
     if path.lower().endswith((".csv", ".tsv")):
         return _as_table(path, size, data)
-    if path.lower().endswith(".json") and size <= TEXT:
+    if path.lower().endswith(".json") and size <= MAX_TEXT:
         return _as_json(path, size, data)
     return _as_text(path, size, data)
 
@@ -209,121 +229,126 @@ def preview(history: History, run_id: str, path: str) -> Preview:
 def _as_text(path: str, size: int, data: bytes) -> Preview:
     if b"\0" in data:
         return Preview(path, size, "none", "This file is not text. Download it to view it.")
-    return Preview(path, size, "text", data[:TEXT].decode("utf-8", "replace"), cut=size > TEXT)
+    return Preview(path, size, "text", data[:MAX_TEXT].decode("utf-8", "replace"), cut=size > MAX_TEXT)
 
 
 def _as_json(path: str, size: int, data: bytes) -> Preview:
     try:
-        told = parse_json(data)
-        if _is_deep(told):
+        value = parse_json(data)
+        if _is_too_deep(value):
             return _as_text(path, size, data)
-        text = _set_out(told)
+        text = _format_json(value)
     except (ValueError, RecursionError):
         return _as_text(path, size, data)
-    return Preview(path, size, "json", text[:TEXT], cut=len(text) > TEXT)
+    return Preview(path, size, "json", text[:MAX_TEXT], cut=len(text) > MAX_TEXT)
 
 
-def _is_deep(told: Any) -> bool:
-    """Set out in lines, few bytes that are deep within each other become very many."""
-    level = [told]
-    for _ in range(_DEEPEST):
-        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
-        level = [one for each in inner for one in each]
+def _is_too_deep(value: Any) -> bool:
+    """Return whether JSON is nested so deeply that indentation would greatly increase its size."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        inner = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list)))
+        level = [item for each in inner for item in each]
         if not level:
             return False
     return True
 
 
-def _set_out(told: Any) -> str:
-    """As much of it as is shown, and a little more."""
+def _format_json(value: Any) -> str:
+    """Format JSON with indentation, up to slightly more than the preview shows."""
     parts, length = [], 0
-    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(told):
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
         parts.append(part)
         length += len(part)
-        if length > TEXT:
+        if length > MAX_TEXT:
             break
-    return "".join(parts).encode("utf-8", "replace").decode("utf-8")  # half a pair of \ud83d is no text
+    return "".join(parts).encode("utf-8", "replace").decode("utf-8")  # replaces lone surrogates
 
 
 def _as_table(path: str, size: int, data: bytes) -> Preview:
-    text = data[:TEXT].decode("utf-8", "replace")
+    text = data[:MAX_TEXT].decode("utf-8", "replace")
     rows = []
     try:
         for row in csv.reader(io.StringIO(text), delimiter="\t" if path.lower().endswith(".tsv") else ","):
-            rows.append(tuple(plain(cell, _CELL) for cell in row[:_COLUMNS]))
-            if len(rows) > _ROWS:
+            rows.append(tuple(plain(cell, _MAX_CELL) for cell in row[:_MAX_COLUMNS]))
+            if len(rows) > _MAX_ROWS:
                 break
     except csv.Error:
         return _as_text(path, size, data)
     if not rows:
         return _as_text(path, size, data)
-    return Preview(path, size, "table", "", rows[0], tuple(rows[1 : _ROWS + 1]), len(rows) > _ROWS or size > TEXT)
+    return Preview(
+        path, size, "table", "", rows[0], tuple(rows[1 : _MAX_ROWS + 1]), len(rows) > _MAX_ROWS or size > MAX_TEXT
+    )
 
 
-def _outputs(place: RunFolder) -> Sequence[Output]:
-    """As many as are looked at. The list of a run that has ended is read once."""
+def _outputs(run_folder: RunFolder) -> Sequence[Output]:
+    """Return the outputs of a run, up to the maximum number.
+
+    The outputs of a finished run are read only once.
+    """
     try:
-        found = os.stat(place.manifest)
-        stamp = (place.manifest, found.st_mtime_ns, found.st_size, found.st_ino)
+        status = os.stat(run_folder.manifest)
+        stamp = (run_folder.manifest, status.st_mtime_ns, status.st_size, status.st_ino)
     except OSError:
-        stamp = None  # it goes on, and there may be others at any time
-    known = _LISTS.get(stamp) if stamp else None
-    if known is not None:
-        return known
-    each, _ = outputs_of(place)
+        stamp = None  # the active run may write more outputs at any time
+    cached = _CACHE.get(stamp) if stamp else None
+    if cached is not None:
+        return cached
+    each, _ = outputs_of(run_folder)
     try:
-        listed = [replace(one, sha256=None) for one in islice(each(), _LOOKED_AT)]
+        outputs = [replace(output, sha256=None) for output in islice(each(), _MAX_OUTPUTS)]
     except FileNotFoundError:
-        return []  # it has not begun
+        return []  # the run has not started
     except OSError as error:
         raise HistoryError(f"cannot read the outputs: {error.strerror}") from error
     if stamp:
-        _LISTS.put(stamp, listed)
-    return listed
+        _CACHE.put(stamp, outputs)
+    return outputs
 
 
-class _Lists:
-    """Those that were looked at last, as long as they are not too many outputs in all."""
+class _OutputCache:
+    """Cache of recently used output lists, with a limit on the total number of outputs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[Stamp, list[Output]] = OrderedDict()
+        self._lists: OrderedDict[Stamp, list[Output]] = OrderedDict()
 
     def get(self, stamp: Stamp) -> list[Output] | None:
         with self._lock:
-            if stamp in self._known:
-                self._known.move_to_end(stamp)
-            return self._known.get(stamp)
+            if stamp in self._lists:
+                self._lists.move_to_end(stamp)
+            return self._lists.get(stamp)
 
-    def put(self, stamp: Stamp, listed: list[Output]) -> None:
+    def put(self, stamp: Stamp, outputs: list[Output]) -> None:
         with self._lock:
-            for old in [one for one in self._known if one[0] == stamp[0]]:
-                del self._known[old]
-            self._known[stamp] = listed
-            while len(self._known) > _LISTED or (
-                len(self._known) > 1 and sum(map(len, self._known.values())) > _LOOKED_AT
+            for old in [key for key in self._lists if key[0] == stamp[0]]:
+                del self._lists[old]
+            self._lists[stamp] = outputs
+            while len(self._lists) > _MAX_CACHED or (
+                len(self._lists) > 1 and sum(map(len, self._lists.values())) > _MAX_OUTPUTS
             ):
-                self._known.popitem(last=False)
+                self._lists.popitem(last=False)
 
 
-_LISTS = _Lists()
+_CACHE = _OutputCache()
 
 
-def is_home(history: History, run_id: str) -> bool:
-    """All outputs of the run are on this machine."""
+def has_all_outputs(history: History, run_id: str) -> bool:
+    """Return whether all outputs of the run are on this machine."""
     run = history.get(run_id)
-    return is_at_home(run, history.paths.root.run(run.spec.folder))
+    return is_available(run, history.paths.root.run(run.spec.folder))
 
 
-def is_at_home(run: Run, place: RunFolder) -> bool:
-    return not run.spec.compute.address or fetch.is_home(place)
+def is_available(run: Run, run_folder: RunFolder) -> bool:
+    return not run.spec.compute.address or fetch_outputs.are_outputs_downloaded(run_folder)
 
 
-def _is_here(place: RunFolder, path: str) -> bool:
-    return os.path.lexists(os.path.join(place.outputs, path))
+def _exists(run_folder: RunFolder, path: str) -> bool:
+    return os.path.lexists(os.path.join(run_folder.outputs, path))
 
 
 def _logged(run: Run, path: str) -> str:
-    told = run.files.get(path)
-    kind = told.get("as") if isinstance(told, dict) else None
+    record = run.files.get(path)
+    kind = record.get("as") if isinstance(record, dict) else None
     return plain(str(kind), 40) if kind else ""

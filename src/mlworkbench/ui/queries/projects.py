@@ -1,4 +1,4 @@
-"""The projects that this user has opened, and those that runs were submitted from."""
+"""Projects that the user has opened, and projects from which runs were submitted."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...config.place import FOLDER
-from ...config.project import Project, find_project
+from ...config.project_files import FOLDER
+from ...config.project_folder import Project, find_project
 from ...errors import ConfigError, MlwError, UnknownName
-from ...history.overview import last_runs
+from ...history.run_counts import last_runs
 from ...history.store import History
 from ...model import Run
-from ...remote.shared.files import read_json, write_whole
+from ...remote.shared.atomic_files import read_json, write_atomic
 
-_MOST = 400  # folders that are remembered
-_SHOWN = 200
+_MAX_KNOWN = 400  # maximum number of folders in the file
+_MAX_SHOWN = 200
 
 
 @dataclass(frozen=True)
-class Known:
-    """A project's folder, under a name that fits into an address."""
+class KnownProject:
+    """Project folder with a key for URLs."""
 
     key: str
     path: Path
-    opened: float  # when it was last opened here
+    opened: float  # time when it was last opened here
 
 
 @dataclass(frozen=True)
 class Card:
-    """A project in the list of all: where it is, and its last run."""
+    """Entry in the project list, with the last run."""
 
     key: str
     name: str
@@ -44,58 +44,68 @@ class Card:
 
 
 class Projects:
-    """A small file of ours; the folders themselves are the truth."""
+    """Known projects, stored in a small file. The folders themselves are authoritative."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._lock = threading.Lock()
 
-    def known(self) -> list[Known]:
-        """The last opened first."""
-        found = [Known(key_of(Path(path)), Path(path), float(at)) for path, at in self._told().items() if _is_time(at)]
-        return sorted(found, key=lambda one: -one.opened)
+    def recent(self) -> list[KnownProject]:
+        """Return the known projects, most recently opened first."""
+        projects = [
+            KnownProject(key_of(Path(path)), Path(path), float(at)) for path, at in self._read().items() if _is_time(at)
+        ]
+        return sorted(projects, key=lambda project: -project.opened)
 
-    def remember(self, path: Path) -> Known:
-        whole = Path(os.path.realpath(path))
+    def add(self, path: Path) -> KnownProject:
+        real_path = Path(os.path.realpath(path))
         with self._lock:
-            self._write({**self._told(), str(whole): time.time()})
-        return next(one for one in self.known() if one.path == whole)
+            self._write({**self._read(), str(real_path): time.time()})
+        return next(project for project in self.recent() if project.path == real_path)
 
-    def meet(self, seen: Mapping[str, float]) -> None:
-        """Folders from which runs were submitted at some time; those that were forgotten stay so."""
+    def discover(self, folders: Mapping[str, float]) -> None:
+        """Add folders from which runs were submitted, except those that the user removed from the list."""
         with self._lock:
-            told = self._told()
-            new = {path: at for path, at in seen.items() if path not in told}
+            known = self._read()
+            new = {path: at for path, at in folders.items() if path not in known}
             if new:
-                self._write({**told, **new})
+                self._write({**known, **new})
 
     def forget(self, key: str) -> None:
-        """The folder stays as it is, and is not met again by its runs."""
-        with self._lock:
-            told = self._told()
-            self._write({path: None if key_of(Path(path)) == key else at for path, at in told.items()})
+        """Remove a project from the list.
 
-    def _told(self) -> dict[str, Any]:
+        The folder is not changed, and the project's runs do not add it again.
+        """
+        with self._lock:
+            known = self._read()
+            self._write({path: None if key_of(Path(path)) == key else at for path, at in known.items()})
+
+    def _read(self) -> dict[str, Any]:
         return read_json(str(self._file)) or {}
 
-    def _write(self, told: dict[str, Any]) -> None:
-        newest = sorted(told.items(), key=lambda one: -one[1] if _is_time(one[1]) else 0.0)
-        write_whole(str(self._file), dict(newest[:_MOST]))
+    def _write(self, known: dict[str, Any]) -> None:
+        newest = sorted(known.items(), key=lambda item: -item[1] if _is_time(item[1]) else 0.0)
+        write_atomic(str(self._file), dict(newest[:_MAX_KNOWN]))
 
     def open(self, key: str) -> Project:
-        """The project under this name; ``UnknownName`` or ``ConfigError`` if there is none any more."""
-        found = next((one for one in self.known() if one.key == key), None)
-        if found is None:
-            names = [one.key for one in self.known()]
+        """Open a project by key; raise ``UnknownName`` or ``ConfigError`` if it no longer exists."""
+        project_entry = next((project for project in self.recent() if project.key == key), None)
+        if project_entry is None:
+            names = [project.key for project in self.recent()]
             raise UnknownName("project", key, names, "open its folder on the Projects page")
-        project = find_project(found.path)
-        if Path(os.path.realpath(project.root)) != found.path:
-            raise ConfigError(f"{found.path} is no longer a project", "open another project on the Projects page")
+        project = find_project(project_entry.path)
+        if Path(os.path.realpath(project.root)) != project_entry.path:
+            raise ConfigError(
+                f"{project_entry.path} is no longer a project", "open another project on the Projects page"
+            )
         return project
 
 
 def key_of(path: Path) -> str:
-    """Two copies of a project have the same id, so it is the folder that counts."""
+    """Return the key of a folder.
+
+    The key is derived from the path, because copies of a project have the same ID.
+    """
     return hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:12]
 
 
@@ -104,14 +114,14 @@ def _is_time(value: object) -> bool:
 
 
 def cards(history: History, projects: Projects) -> list[Card]:
-    """The projects of this user, also those from which runs were submitted on the command line."""
-    last = {run.spec.project_id: run for run in last_runs(history, _SHOWN)}
+    """Return the user's projects, including those known only from submitted runs."""
+    last = {run.spec.project_id: run for run in last_runs(history, _MAX_SHOWN)}
     folders = {os.path.realpath(run.spec.project_path): run.spec.created for run in last.values()}
-    projects.meet({path: at for path, at in folders.items() if os.path.isdir(os.path.join(path, FOLDER))})
-    return [_card(one, last) for one in projects.known()[:_SHOWN]]
+    projects.discover({path: at for path, at in folders.items() if os.path.isdir(os.path.join(path, FOLDER))})
+    return [_card(project, last) for project in projects.recent()[:_MAX_SHOWN]]
 
 
-def _card(known: Known, last: Mapping[str, Run]) -> Card:
+def _card(known: KnownProject, last: Mapping[str, Run]) -> Card:
     try:
         if not os.path.isdir(known.path):
             raise ConfigError("the folder no longer exists")

@@ -1,4 +1,4 @@
-"""Runs as lists show them: which ones, in which order, and in which columns."""
+"""Lists of runs: filtering, sorting, and columns."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ...errors import UsageError
-from ...history import overview
-from ...history.parameters import of_run
-from ...history.query import Query
+from ...history import run_counts
+from ...history.parameters import run_parameters
+from ...history.run_query import Query
 from ...history.store import History
 from ...model import Run, Status
-from ...report.plain import plain
-from ...report.records import ending, gpu_word, outcome, record
-from ...report.telling import common_metrics, varying_parameters
-from ...report.values import shown
-from ...report.wishes import expect, make_query
+from ...report.default_columns import common_metrics, varying_parameters
+from ...report.run_filters import make_query, require_known_names
+from ...report.run_records import ending, gpu_cell, outcome, record
+from ...report.value_format import format_value
+from ...sanitize import plain
 
-LIMIT = 500  # rows of one answer
-_LOOKED_AT = 300  # runs whose metrics and parameters are offered as columns
-_NAMED = 500  # names of one kind
-_OFFERED = 500  # values of one kind that can be filtered for
-_LATELY = 8  # runs that ended a short while ago
-_WORDS = 500  # characters of a cell
-_FILTERS = 256  # about which something is remembered
-Answer = TypeVar("Answer")
-CHOSEN = 1000  # runs that are chosen at once
-_PARAMETERS, _VALUES = 3, 5  # columns of a list by itself: parameters, and metrics with them
-# What a column is called here → what a query sorts by. Metrics and parameters go by their own names.
-SORTED = {
+MAX_ROWS = 500  # maximum number of rows per response
+_SAMPLED_RUNS = 300  # number of newest runs from which metrics and parameters are offered as columns
+_MAX_NAMES = 500  # maximum number of names per kind
+_MAX_CHOICES = 500  # maximum number of filter values per kind
+_MAX_RECENT = 8  # maximum number of recently finished runs
+_MAX_CELL = 500  # maximum number of characters per cell
+_MAX_CACHED = 256  # maximum number of cached results
+Result = TypeVar("Result")
+MAX_SELECTED = 1000  # maximum number of runs selected at once
+_DEFAULT_PARAMETERS, _DEFAULT_VALUES = 3, 5  # default columns: parameters; parameters and metrics together
+# Maps columns to the sort keys of a query. The sort keys of metrics and parameters are their names.
+SORT_KEYS = {
     "id": "run_id",
     "number": "run_number",
     "name": "name",
@@ -46,14 +46,14 @@ SORTED = {
     "tags": "tags",
     "note": "note",
 }
-_OURS = ("metrics.", "params.", "min.", "max.", "tags.")
+_SORT_PREFIXES = ("metrics.", "params.", "min.", "max.", "tags.")
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """Which runs a list is to show, and how."""
+class RunFilter:
+    """Filter, sort order, and page of a run list."""
 
-    project: str | None = None  # its id; None: of all projects
+    project: str | None = None  # project ID; None: all projects
     text: str = ""
     where: str = ""
     statuses: Sequence[str] = ()
@@ -64,15 +64,15 @@ class Wishes:
     parent: str | None = None
     children: bool = False
     archived: bool = False
-    sort: str = ""  # a key of SORTED, metrics.NAME or params.NAME; newest first without
+    sort: str = ""  # a key of SORT_KEYS, metrics.NAME, or params.NAME; default: newest first
     descending: bool = False
     offset: int = 0
     limit: int = 100
     columns: Sequence[str] = field(default=())  # metrics.NAME, params.NAME
 
     def query(self, history: History) -> Query:
-        """``UsageError`` or ``UnknownName`` where it makes no sense."""
-        words = {
+        """Return the query; raise ``UsageError`` or ``UnknownName`` if the filter is invalid."""
+        options = {
             "where": [self.where] if self.where.strip() else [],
             "text": self.text.split(),
             "status": self.statuses,
@@ -83,20 +83,20 @@ class Wishes:
             "parent": self.parent,
             "archived": self.archived,
         }
-        asked = make_query(self.project, words, history)
+        query = make_query(self.project, options, history)
         return replace(
-            asked,
+            query,
             children=self.children or self.parent is not None,
-            sort=_sorted_by(self.sort) if self.sort else None,
+            sort=_sort_key(self.sort) if self.sort else None,
             descending=self.descending,
             offset=self.offset,
-            limit=min(self.limit, LIMIT),
+            limit=min(self.limit, MAX_ROWS),
         )
 
 
 @dataclass(frozen=True)
 class Page:
-    """Some of the runs that fit, and how many there are."""
+    """Page of matching runs, and their total number."""
 
     rows: list[dict[str, Any]]
     total: int
@@ -104,74 +104,77 @@ class Page:
 
 
 def find(history: History, prefix: str) -> Run:
-    """The run of this id, or the only one whose id begins so or whose name it is."""
+    """Return the run with this ID or name, or the only run whose ID contains ``prefix``."""
     return history.get(prefix)
 
 
-def rows(history: History, wishes: Wishes) -> Page:
-    """``UsageError`` or ``UnknownName`` where the filter makes no sense."""
-    query = wishes.query(history)
+def rows(history: History, run_filter: RunFilter) -> Page:
+    """Return a page of runs; raise ``UsageError`` or ``UnknownName`` if the filter is invalid."""
+    query = run_filter.query(history)
     total = _count(history, query)
     if not total:
         _expect_names(history, query)
-    found = history.search(query) if query.offset < total else []
-    return Page([row(run, wishes.columns) for run in found], total, query.offset)
+    runs = history.search(query) if query.offset < total else []
+    return Page([row(run, run_filter.columns) for run in runs], total, query.offset)
 
 
-class _Remembered:
-    """What was worked out from all runs, until somebody writes: a list is looked at more often than it changes."""
+class _QueryCache:
+    """Cache of values derived from all runs, valid until a run changes.
+
+    Lists are read more often than they change.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int, str, str], Any] = {}
+        self._values: dict[tuple[str, int, str, str], Any] = {}
 
-    def of(self, history: History, what: str, query: Query, work: Callable[[], Answer]) -> Answer:
-        """``work()``, or what it was. It is shared: nobody may change it."""
-        bare = replace(query, sort=None, descending=False, limit=None, offset=0)
-        key = (str(history.paths.home), overview.newest_generation(history), what, repr(bare))
-        known: Answer | None = self._known.get(key)
-        if known is None:
-            known = work()
-            if len(self._known) >= _FILTERS:
-                self._known.clear()
-            self._known[key] = known
-        return known
+    def get(self, history: History, kind: str, query: Query, compute: Callable[[], Result]) -> Result:
+        """Return the cached value, or compute it. The value is shared, so callers must not modify it."""
+        unordered = replace(query, sort=None, descending=False, limit=None, offset=0)
+        key = (str(history.paths.home), run_counts.newest_generation(history), kind, repr(unordered))
+        value: Result | None = self._values.get(key)
+        if value is None:
+            value = compute()
+            if len(self._values) >= _MAX_CACHED:
+                self._values.clear()
+            self._values[key] = value
+        return value
 
 
-_remembered = _Remembered()
+_cache = _QueryCache()
 
 
 def _count(history: History, query: Query) -> int:
-    return _remembered.of(history, "count", query, lambda: overview.count(history, query))
+    return _cache.get(history, "count", query, lambda: run_counts.count(history, query))
 
 
 def row(run: Run, columns: Iterable[str] = ()) -> dict[str, Any]:
-    """One line of a list. Texts are fit to be shown, and nothing else."""
+    """Return a list row. Strings are sanitized for display."""
     spec = run.spec
-    wanted = list(columns)
-    params = of_run(run) if wanted else {}
+    names = list(columns)
+    params = run_parameters(run) if names else {}
     return {
         "id": run.id,
         "number": spec.number,
-        "name": plain(run.name or "", _WORDS),
+        "name": plain(run.name or "", _MAX_CELL),
         "status": run.status.value,
-        "outcome": plain(outcome(run), _WORDS),
+        "outcome": plain(outcome(run), _MAX_CELL),
         "final": run.status.final,
-        "script": plain(spec.entry.name, _WORDS),
-        "arguments": plain(" ".join(spec.entry.arguments), _WORDS),
-        "target": plain(spec.compute.name, _WORDS),
-        "project": plain(spec.project_name, _WORDS),
+        "script": plain(spec.entry.name, _MAX_CELL),
+        "arguments": plain(" ".join(spec.entry.arguments), _MAX_CELL),
+        "target": plain(spec.compute.name, _MAX_CELL),
+        "project": plain(spec.project_name, _MAX_CELL),
         "created": spec.created,
         "started": run.started,
         "ended": run.ended,
         "duration": run.duration,
-        "gpu": gpu_word(run.gpu),
-        "tags": [plain(tag, _WORDS) for tag in run.tags],
-        "note": plain(run.noted.note or "", _WORDS),
+        "gpu": gpu_cell(run.gpu),
+        "tags": [plain(tag, _MAX_CELL) for tag in run.tags],
+        "note": plain(run.noted.note or "", _MAX_CELL),
         "archived": run.noted.archived,
         "parent": spec.parent,
         "children": len(run.children) or len((spec.sweep or {}).get("children", ())),
         "sweep": spec.sweep is not None,
-        "values": {name: _value(run, params, name) for name in wanted},
+        "values": {name: _value(run, params, name) for name in names},
     }
 
 
@@ -188,94 +191,101 @@ def _value(run: Run, params: dict[str, Any], column: str) -> float | int | str |
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return value if is_number and abs(value) < 2**53 else shown(value, 120)
+    return value if is_number and abs(value) < 2**53 else format_value(value, 120)
 
 
-def _sorted_by(column: str) -> str:
-    if column in SORTED:
-        return SORTED[column]
-    if column.startswith(_OURS):
+def _sort_key(column: str) -> str:
+    if column in SORT_KEYS:
+        return SORT_KEYS[column]
+    if column.startswith(_SORT_PREFIXES):
         return column
-    raise UsageError(f"cannot sort runs by {column!r}", f"available: {', '.join(SORTED)}, metrics.NAME, params.NAME")
+    raise UsageError(f"cannot sort runs by {column!r}", f"available: {', '.join(SORT_KEYS)}, metrics.NAME, params.NAME")
 
 
-def check(history: History, wishes: Wishes) -> None:
-    """What is wrong with a filter before it is used: ``UsageError`` or ``UnknownName``."""
-    query = wishes.query(history)
+def check(history: History, run_filter: RunFilter) -> None:
+    """Check a filter before it is used; raise ``UsageError`` or ``UnknownName`` if it is invalid."""
+    query = run_filter.query(history)
     if query.where is not None and not history.search(replace(query, limit=1, offset=0, sort=None)):
         _expect_names(history, query)
 
 
 def _expect_names(history: History, query: Query) -> None:
-    """No run fits: maybe because a name in the condition was mistyped."""
-    expect(history, replace(query, sort=None))
+    """Check the condition for unknown names, which may be why no run matches."""
+    require_known_names(history, replace(query, sort=None))
 
 
-def names(history: History, wishes: Wishes) -> dict[str, list[str]]:
-    """The metrics and parameters of the newest runs that fit, the most frequent ones first."""
-    query = wishes.query(history)
-    return _remembered.of(history, "names", query, lambda: _names(history, query))
+def names(history: History, run_filter: RunFilter) -> dict[str, list[str]]:
+    """Return the metrics and parameters of the newest matching runs, most frequent first."""
+    query = run_filter.query(history)
+    return _cache.get(history, "names", query, lambda: _names(history, query))
 
 
 def _names(history: History, query: Query) -> dict[str, list[str]]:
     newest = _newest(history, query)
     metrics = Counter(name for run in newest for name in run.metrics)
-    params = Counter(name for run in newest for name in of_run(run))
+    params = Counter(name for run in newest for name in run_parameters(run))
     return {
-        "metrics": [name for name, _ in metrics.most_common(_NAMED)],
-        "params": [name for name, _ in params.most_common(_NAMED)],
+        "metrics": [name for name, _ in metrics.most_common(_MAX_NAMES)],
+        "params": [name for name, _ in params.most_common(_MAX_NAMES)],
     }
 
 
-def usual(history: History, wishes: Wishes) -> tuple[str, ...]:
-    """The columns that a list has by itself: what is the same or missing in all of the newest runs is left out."""
-    bare = replace(wishes, text="", where="", statuses=(), targets=(), scripts=(), tags=(), since="")
-    query = bare.query(history)
-    return _remembered.of(history, "usual", query, lambda: _usual(bare, _newest(history, query)))
+def default_columns(history: History, run_filter: RunFilter) -> tuple[str, ...]:
+    """Return a list's default columns.
+
+    Columns whose values are empty or equal in all of the newest runs are omitted.
+    """
+    unfiltered = replace(run_filter, text="", where="", statuses=(), targets=(), scripts=(), tags=(), since="")
+    query = unfiltered.query(history)
+    return _cache.get(history, "usual", query, lambda: _default_columns(unfiltered, _newest(history, query)))
 
 
 def _newest(history: History, query: Query) -> Sequence[Run]:
-    return history.search(replace(query, sort=None, offset=0, limit=_LOOKED_AT))
+    return history.search(replace(query, sort=None, offset=0, limit=_SAMPLED_RUNS))
 
 
-def _usual(wishes: Wishes, newest: Sequence[Run]) -> tuple[str, ...]:
-    lines = [row(run) for run in newest]
+def _default_columns(run_filter: RunFilter, newest: Sequence[Run]) -> tuple[str, ...]:
+    table = [row(run) for run in newest]
 
     def has(*names: str) -> list[str]:
-        return [name for name in names if any(one[name] for one in lines)]
+        return [name for name in names if any(record[name] for record in table)]
 
-    given = [f"params.{name}" for name in varying_parameters(newest)[:_PARAMETERS]]
-    rest = {name for run in newest for name in of_run(run)} if given and wishes.parent is None else set()
-    measured = [f"metrics.{name}" for name in common_metrics(newest)]
-    projects = ["project"] if wishes.project is None and len({one["project"] for one in lines}) > 1 else []
+    parameters = [f"params.{name}" for name in varying_parameters(newest)[:_DEFAULT_PARAMETERS]]
+    rest = (
+        {name for run in newest for name in run_parameters(run)} if parameters and run_filter.parent is None else set()
+    )
+    metrics = [f"metrics.{name}" for name in common_metrics(newest)]
+    projects = ["project"] if run_filter.project is None and len({record["project"] for record in table}) > 1 else []
     return (
         "status",
         *projects,
-        *(() if wishes.parent and given else has("name")),  # the names of a sweep's children say what was varied
-        *(given or has("arguments")),
-        *measured[: max(2, min(4, _VALUES - len(given)))],
+        *(
+            () if run_filter.parent and parameters else has("name")
+        ),  # names of a sweep's children repeat the varied parameters
+        *(parameters or has("arguments")),
+        *metrics[: max(2, min(4, _DEFAULT_VALUES - len(parameters)))],
         *("started", "duration", "script", "target"),
-        *(has("arguments") if len(rest) > len(given) else ()),
+        *(has("arguments") if len(rest) > len(parameters) else ()),
         *has("tags", "gpu"),
     )
 
 
-def chosen(history: History, wishes: Wishes) -> list[dict[str, Any]]:
-    """The first of the runs that fit, as whoever does something with them needs them."""
-    found = history.search(replace(wishes.query(history), offset=0, limit=CHOSEN))
+def select_all(history: History, run_filter: RunFilter) -> list[dict[str, Any]]:
+    """Return the first matching runs, with the fields needed for actions on selected runs."""
+    runs = history.search(replace(run_filter.query(history), offset=0, limit=MAX_SELECTED))
     keys = ("id", "status", "final", "archived", "sweep", "children")
-    return [{key: line[key] for key in keys} for line in map(row, found)]
+    return [{key: record[key] for key in keys} for record in map(row, runs)]
 
 
-def statuses(history: History, wishes: Wishes) -> dict[str, int]:
-    """How many runs of each status fit, whatever statuses are wished for."""
-    counted = _values(history, replace(wishes, statuses=()).query(history), "status")
-    return {status.value: counted.get(status.value, 0) for status in Status}
+def statuses(history: History, run_filter: RunFilter) -> dict[str, int]:
+    """Count the matching runs by status, ignoring the status filter."""
+    counts = _values(history, replace(run_filter, statuses=()).query(history), "status")
+    return {status.value: counts.get(status.value, 0) for status in Status}
 
 
 @dataclass(frozen=True)
-class Offered:
-    """What there is to filter for, with how many runs each."""
+class FilterChoices:
+    """Available filter values and the number of runs for each."""
 
     statuses: dict[str, int]
     scripts: dict[str, int]
@@ -283,49 +293,51 @@ class Offered:
     tags: dict[str, int]
 
 
-def offered(history: History, project: str | None, archived: bool, children: bool) -> Offered:
+def filter_choices(history: History, project: str | None, archived: bool, children: bool) -> FilterChoices:
     query = Query(project, archived=archived, children=children)
-    found = {name: _values(history, query, name) for name in ("status", "script", "target", "tags")}
-    statuses = {status.value: found["status"].get(status.value, 0) for status in Status}
-    return Offered(statuses, *(_most(found[name]) for name in ("script", "target", "tags")))
+    counts = {name: _values(history, query, name) for name in ("status", "script", "target", "tags")}
+    statuses = {status.value: counts["status"].get(status.value, 0) for status in Status}
+    return FilterChoices(statuses, *(_most_frequent(counts[name]) for name in ("script", "target", "tags")))
 
 
 def _values(history: History, query: Query, name: str) -> dict[str, int]:
-    return _remembered.of(history, f"each {name}", query, lambda: overview.values(history, query, name))
+    return _cache.get(history, f"each {name}", query, lambda: run_counts.values(history, query, name))
 
 
-def _most(counted: dict[str, int]) -> dict[str, int]:
-    frequent = sorted(counted.items(), key=lambda one: (-one[1], one[0]))[:_OFFERED]
+def _most_frequent(counts: dict[str, int]) -> dict[str, int]:
+    frequent = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MAX_CHOICES]
     return dict(frequent)
 
 
 def generation(history: History) -> int:
-    """Another number means that some run was written about."""
-    return overview.generation(history)
+    """Return a number that changes when any run changes."""
+    return run_counts.generation(history)
 
 
-def one(history: History, prefix: str) -> dict[str, Any]:
-    """All that is known of a run, as ``mlw history info -o json`` has it."""
+def run_record(history: History, prefix: str) -> dict[str, Any]:
+    """Return the complete record of a run, as ``mlw history info -o json`` prints it."""
     return record(history.get(prefix))
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """What goes on, and what ended a short while ago."""
+    """Active and recently finished runs."""
 
-    going: list[dict[str, Any]]
-    waiting: int  # children of sweeps whose turn has not come
-    lately: list[dict[str, Any]]
+    running: list[dict[str, Any]]
+    waiting: int  # queued child runs of sweeps
+    recent: list[dict[str, Any]]
 
 
 def jobs(history: History, project: str | None) -> Jobs:
     unfinished = history.unfinished(project)
     sweeps = {run.id for run in unfinished if run.spec.sweep}
-    shown_ones = [run for run in unfinished if run.accepted is not None or run.spec.parent not in sweeps]
-    ended = Query(project, children=False, statuses=[one.value for one in Status if one.final], limit=_LATELY)
+    shown_runs = [run for run in unfinished if run.accepted is not None or run.spec.parent not in sweeps]
+    ended = Query(
+        project, children=False, statuses=[status.value for status in Status if status.final], limit=_MAX_RECENT
+    )
     return Jobs(
-        [{**_job(run), "latest": _latest(run)} for run in shown_ones[:100]],
-        len(unfinished) - len(shown_ones),
+        [{**_job(run), "latest": _latest(run)} for run in shown_runs[:100]],
+        len(unfinished) - len(shown_runs),
         [_job(run) for run in history.search(ended)],
     )
 
@@ -335,8 +347,8 @@ def _job(run: Run) -> dict[str, Any]:
 
 
 def _latest(run: Run) -> str:
-    """The metric that was told first, which is mostly the one that matters, as it stands now."""
+    """Return the current value of the first logged metric, which is usually the most important one."""
     name = next(iter(common_metrics([run])), None)
     if name is None:
         return ""
-    return f"{plain(name, 40)} {shown(run.metrics.get(name), 20)}"
+    return f"{plain(name, 40)} {format_value(run.metrics.get(name), 20)}"

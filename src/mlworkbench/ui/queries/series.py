@@ -1,4 +1,4 @@
-"""What a run measured: the names, and each series as a picture of a given width needs it."""
+"""Metrics of a run: names, and series downsampled for charts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ...errors import UnknownName
-from ...history.series.drawing import Column
-from ...history.series.drawing import columns as draw_list
-from ...history.series.measured import Measured
+from ...history.series.downsampling import Column
+from ...history.series.downsampling import columns as draw_list
 from ...history.series.points import NO_STEP, Points
-from ...history.series.series import Name
+from ...history.series.run_series import RunSeries
+from ...history.series.series_store import Name
 from ...history.store import History
 from ...model import Run
-from ...report.plain import plain
-from ...report.values import shown
+from ...report.value_format import format_value
+from ...sanitize import plain
 
 Span = tuple[float, float]
-_COUNTED = 50_000  # points up to which those that are not finite are looked for
-_ODD = 500
+_MAX_CHECKED = 50_000  # maximum points of a series to check for nonfinite values
+_MAX_NONFINITE = 500
 
 
 @dataclass(frozen=True)
@@ -44,76 +44,80 @@ class Series:
 
 
 def names(history: History, run_id: str) -> list[Name]:
-    """Every name that the run has measured, with its kind and how many values it has."""
-    with Measured(history, history.get(run_id)) as measured:
+    """Return the name, kind, and number of values of every metric of the run."""
+    with RunSeries(history, history.get(run_id)) as measured:
         return measured.names()
 
 
-def drawn(history: History, run_id: str, name: str, width: int, x: str = "step", span: Span | None = None) -> Series:
-    """One series of numbers; a list that was logged as one value is one, too."""
+def load_series(
+    history: History, run_id: str, name: str, width: int, x: str = "step", span: Span | None = None
+) -> Series:
+    """Load a series of numbers. A list logged as a single value is also a series."""
     run = history.get(run_id)
-    with Measured(history, run) as measured:
-        known = {(one.name, one.kind): one for one in measured.names()}
-        one = known.get((name, "number"))
-        if one is None:
-            count = len(measured.points(name))  # a column of a table that was logged row by row: table.column
+    with RunSeries(history, run) as measured:
+        names_by_kind = {(metric.name, metric.kind): metric for metric in measured.names()}
+        metric = names_by_kind.get((name, "number"))
+        if metric is None:
+            count = len(measured.points(name))  # the name may be table.column, for a table logged row by row
             if not count:
-                return _list(run, measured, name, width, span)
-            one = Name(name, "number", count)
-        over = x if x == "time" or one.count < 2 or measured.has_steps(name) else "points"
-        columns = measured.drawn(name, width, x, span)
-        least, greatest = measured.ends(name) or (None, None)
-        told = _told(run, one, over, columns, least, greatest)
-        return told if one.count > _COUNTED else _with_odd(told, measured.points(name))
+                return _list_series(run, measured, name, width, span)
+            metric = Name(name, "number", count)
+        over = x if x == "time" or metric.count < 2 or measured.has_steps(name) else "points"
+        columns = measured.downsample(name, width, x, span)
+        least, greatest = measured.value_range(name) or (None, None)
+        loaded = _build_series(run, metric, over, columns, least, greatest)
+        return loaded if metric.count > _MAX_CHECKED else _with_nonfinite(loaded, measured.points(name))
 
 
-def _with_odd(told: Series, points: Points) -> Series:
-    """A curve that runs straight across NaN would hide what people look for most."""
-    at = [number for number, value in enumerate(points.values) if not math.isfinite(value)]
-    known: dict[str, Sequence[float]] = {"time": points.times, "step": points.steps}
-    every = known.get(told.over, range(len(points)))
-    return replace(told, odd=len(at), odd_at=sorted(float(every[number]) for number in at[:_ODD]))
+def _with_nonfinite(series: Series, points: Points) -> Series:
+    """Add the positions of nonfinite values, because a curve drawn across NaN would hide them."""
+    positions = [number for number, value in enumerate(points.values) if not math.isfinite(value)]
+    axes: dict[str, Sequence[float]] = {"time": points.times, "step": points.steps}
+    axis = axes.get(series.over, range(len(points)))
+    return replace(
+        series, odd=len(positions), odd_at=sorted(float(axis[number]) for number in positions[:_MAX_NONFINITE])
+    )
 
 
-def _list(run: Run, measured: Measured, name: str, width: int, span: Span | None) -> Series:
-    """A list of numbers that was logged as one value is a curve, too."""
+def _list_series(run: Run, measured: RunSeries, name: str, width: int, span: Span | None) -> Series:
+    """Return the series for a list of numbers that was logged as a single value."""
     values = measured.values(name, newest=1)
     numbers = values[-1].value if values else None
-    if not isinstance(numbers, list) or not all(type(one) in (int, float) for one in numbers):
-        raise UnknownName("metric", name, {one.name for one in measured.names() if one.kind == "number"})
-    columns = draw_list(range(len(numbers)), [float(one) for one in numbers], width, span)
-    ends = (min(one.lo for one in columns), max(one.hi for one in columns)) if columns else (None, None)
-    told = _told(run, Name(name, "value", len(numbers)), "points", columns, *ends)
-    return replace(told, last=columns[-1].last if columns else None)
+    if not isinstance(numbers, list) or not all(type(number) in (int, float) for number in numbers):
+        raise UnknownName("metric", name, {metric.name for metric in measured.names() if metric.kind == "number"})
+    columns = draw_list(range(len(numbers)), [float(number) for number in numbers], width, span)
+    ends = (min(column.lo for column in columns), max(column.hi for column in columns)) if columns else (None, None)
+    series = _build_series(run, Name(name, "value", len(numbers)), "points", columns, *ends)
+    return replace(series, last=columns[-1].last if columns else None)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One number as it was logged; None: it is no finite one, and ``words`` says which."""
+    """Logged number. If it is not finite, ``value`` is None and ``text`` contains its name."""
 
     step: int | None
     time: float
     value: float | None
-    words: str
+    text: str
 
 
 def points(history: History, run_id: str, name: str, first: int, count: int) -> tuple[int, list[Point]]:
-    """How many there are, and some of them; ``first`` below 0 counts from the end."""
-    with Measured(history, history.get(run_id)) as measured:
-        found = measured.points(name)
-    total = len(found)
+    """Return the total number of points, and the requested ones. A negative ``first`` counts from the end."""
+    with RunSeries(history, history.get(run_id)) as measured:
+        series = measured.points(name)
+    total = len(series)
     start = min(total, first if first >= 0 else max(0, total + first))
-    part = found.part(start, start + count)
-    told = [
-        Point(None if step == NO_STEP else step, moment, _finite(value), shown(value))
+    part = series.part(start, start + count)
+    points = [
+        Point(None if step == NO_STEP else step, moment, _finite(value), format_value(value))
         for step, moment, value in zip(part.steps, part.times, part.values, strict=True)
     ]
-    return total, told
+    return total, points
 
 
 @dataclass(frozen=True)
-class Told:
-    """Values that are no numbers: the newest of a name, or the newest rows of a table."""
+class LoggedValues:
+    """Values that are not numbers: the newest values of a metric, or the newest rows of a table."""
 
     name: str
     count: int
@@ -122,34 +126,38 @@ class Told:
     curve: bool = False  # the newest value is a list of numbers
 
 
-def told_values(history: History, run_id: str, newest: int = 20, most: int = 50) -> list[Told]:
-    """All names whose values are no numbers."""
-    found = []
-    with Measured(history, history.get(run_id)) as measured:
-        for one in [name for name in measured.names() if name.kind != "number"][:most]:
-            if one.kind == "row":
-                rows = measured.rows(one.name, newest=5 * newest)
+def logged_values(history: History, run_id: str, newest: int = 20, most: int = 50) -> list[LoggedValues]:
+    """Return all metrics whose values are not numbers."""
+    logged = []
+    with RunSeries(history, history.get(run_id)) as measured:
+        for metric in [name for name in measured.names() if name.kind != "number"][:most]:
+            if metric.kind == "row":
+                rows = measured.rows(metric.name, newest=5 * newest)
                 titles = list(dict.fromkeys(plain(key, 60) for row in rows for key in row))[:50]
-                cells = [[shown(row.get(title), 200) for title in titles] for row in rows]
-                found.append(Told(plain(one.name, 200), one.count, titles, cells))
+                cells = [[format_value(row.get(title), 200) for title in titles] for row in rows]
+                logged.append(LoggedValues(plain(metric.name, 200), metric.count, titles, cells))
                 continue
-            values = measured.values(one.name, newest=newest)
-            cells = [["" if value.step is None else str(value.step), shown(value.value, 500)] for value in values]
+            values = measured.values(metric.name, newest=newest)
+            cells = [
+                ["" if value.step is None else str(value.step), format_value(value.value, 500)] for value in values
+            ]
             last = values[-1].value if values else None
             curve = isinstance(last, list) and len(last) > 1 and all(type(part) in (int, float) for part in last)
-            found.append(Told(one.name, one.count, ["Step", "Value"], cells, curve))
-    return found
+            logged.append(LoggedValues(metric.name, metric.count, ["Step", "Value"], cells, curve))
+    return logged
 
 
-def _told(run: Run, one: Name, over: str, columns: list[Column], least: float | None, greatest: float | None) -> Series:
-    last = run.metrics.get(one.name)
-    if not isinstance(last, (int, float)) or isinstance(last, bool):  # it was logged as a text since
+def _build_series(
+    run: Run, metric: Name, over: str, columns: list[Column], least: float | None, greatest: float | None
+) -> Series:
+    last = run.metrics.get(metric.name)
+    if not isinstance(last, (int, float)) or isinstance(last, bool):  # the last value is text
         last = columns[-1].last if columns else None
     return Series(
         run=run.id,
-        name=one.name,
+        name=metric.name,
         over=over,
-        count=one.count,
+        count=metric.count,
         start=run.started or run.spec.created,
         final=run.status.final,
         columns=columns,

@@ -1,4 +1,4 @@
-"""What the machine did while a run lasted: its GPUs, and the run's own processes. Read as it grows."""
+"""Machine metrics of a run: its GPUs and its own processes. Files are read incrementally as they grow."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ...errors import UnknownName
-from ...history.series.drawing import columns
+from ...history.series.downsampling import columns
 from ...history.store import History
 from ...model import Run
 from ...paths import RunFolder
-from ...remote.shared.tree import READ
-from ...remote.shared.untrusted import parse_json
-from ...report.plain import plain
-from ...runfiles.outputfile import read_at
+from ...remote.shared.folder_tree import READ
+from ...remote.shared.untrusted_json import parse_json
+from ...runfiles.output_file import read_at
+from ...sanitize import plain
 from .series import Series, Span
 
-_KEPT = 8  # files whose samples stay in memory
-_LARGEST = 64 << 20  # bytes, as the sampler has it
+_MAX_FILES = 8  # maximum number of files whose samples are cached
+_MAX_BYTES = 64 << 20  # maximum bytes read from a file; the sampler has the same limit
 _CHUNK = 1 << 22
-_GPUS = 64
-_HUGE = 1e300  # what no machine measures, and what a scaled float could not hold
+_MAX_GPUS = 64
+_MAX_VALUE = 1e300  # exceeds any real measurement; a scaled value still fits in a float
 _GIB, _PERCENT = 1 / 2**30, 1.0
-# Figure → what it is called, its unit, and what it is multiplied by.
-_OF_GPU = {
+# Maps metrics to titles, units, and scales.
+_GPU_METRICS = {
     "utilisation": ("utilization", " %", _PERCENT),
     "own": ("memory used by this run", " GiB", _GIB),
     "memory": ("memory in use", " GiB", _GIB),
     "power": ("power", " W", 1.0),
     "temperature": ("temperature", " °C", 1.0),
 }
-_OF_RUN = {
+_RUN_METRICS = {
     "cores": ("CPU cores used", " cores", 1.0),
     "memory": ("Memory of the run", " GiB", _GIB),
 }
-# How the memory of several processes was counted; that of a single one needs no word.
-_COUNTED = {
+# How memory was measured; this matters only if a run has several processes.
+_MEMORY_METHODS = {
     "pss": "PSS; shared memory is divided among processes",
     "cgroup": "cgroup",
     "rss": "RSS; shared memory is counted for each process",
@@ -50,7 +50,7 @@ _COUNTED = {
 
 @dataclass(frozen=True)
 class Gauge:
-    """A machine metric and its curves; of GPUs, a curve for each of them."""
+    """A machine metric and its curves. A GPU metric has a curve for each GPU."""
 
     title: str
     unit: str
@@ -62,68 +62,67 @@ class _Column:
     times: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
 
-    def add(self, when: float, value: Any, scale: float) -> None:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and -_HUGE < value < _HUGE:
-            self.times.append(when)
-            self.values.append(float(value) * scale)
+    def add(self, when: float, value: float) -> None:
+        self.times.append(when)
+        self.values.append(value)
 
 
 @dataclass
-class _File:
+class _SampleFile:
     offset: int = 0
     rest: bytes = b""
-    found: dict[str, _Column] = field(default_factory=dict)
-    order: list[str] = field(default_factory=list)  # UUIDs as they came
-    counted: str = ""  # how its memory was, the last time that it mattered
+    columns: dict[str, _Column] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)  # UUIDs in order of appearance
+    counted: str = ""  # last reported method of measuring memory
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Samples:
-    """Those of the runs that were looked at last."""
+class Telemetry:
+    """Cache of samples from recently viewed runs."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[str, _File] = OrderedDict()
+        self._files: OrderedDict[str, _SampleFile] = OrderedDict()
         self._lock = threading.Lock()
 
     def gauges(self, history: History, run_id: str) -> list[Gauge]:
-        """What there is to be drawn."""
-        run, folder = _place(history, run_id)
-        found = []
-        own = self._read(folder.effort)
-        for name, (title, unit, _) in _OF_RUN.items():
-            if name in own.found:
-                how = _COUNTED.get(own.counted) if name == "memory" else None
-                found.append(Gauge(f"{title} ({how})" if how else title, unit, [(title, f"run.{name}")]))
-        cards = self._read(folder.gpu)
-        names = _names(run)
-        for name, (title, unit, _) in _OF_GPU.items():
+        """Return the available gauges."""
+        run, folder = _locate(history, run_id)
+        gauges = []
+        process_file = self._read(folder.usage_samples)
+        for name, (title, unit, _) in _RUN_METRICS.items():
+            if name in process_file.columns:
+                method = _MEMORY_METHODS.get(process_file.counted) if name == "memory" else None
+                gauges.append(Gauge(f"{title} ({method})" if method else title, unit, [(title, f"run.{name}")]))
+        gpu_file = self._read(folder.gpu)
+        names = _gpu_names(run)
+        for name, (title, unit, _) in _GPU_METRICS.items():
             curves = [
-                (names.get(uuid, f"GPU {at}"), f"gpu{at}.{name}")
-                for at, uuid in enumerate(cards.order)
-                if f"{uuid}.{name}" in cards.found
+                (names.get(uuid, f"GPU {index}"), f"gpu{index}.{name}")
+                for index, uuid in enumerate(gpu_file.order)
+                if f"{uuid}.{name}" in gpu_file.columns
             ]
             if curves:
-                found.append(Gauge(f"GPU {title}", unit, curves))
-        return found
+                gauges.append(Gauge(f"GPU {title}", unit, curves))
+        return gauges
 
-    def drawn(self, history: History, run_id: str, name: str, width: int, x: str, span: Span | None) -> Series:
-        """``name``: as ``gauges`` tells it."""
-        run, folder = _place(history, run_id)
-        kind, _, figure = name.partition(".")
+    def load_series(self, history: History, run_id: str, name: str, width: int, x: str, span: Span | None) -> Series:
+        """Load a curve. ``name`` must be a name that ``gauges`` returned."""
+        run, folder = _locate(history, run_id)
+        kind, _, metric = name.partition(".")
         if kind == "run":
-            column = self._read(folder.effort).found.get(figure)
+            column = self._read(folder.usage_samples).columns.get(metric)
         else:
             file = self._read(folder.gpu)
-            at = int(kind[3:]) if kind[:3] == "gpu" and kind[3:].isdigit() and len(kind) < 7 else -1
-            uuid = file.order[at] if 0 <= at < len(file.order) else None
-            column = file.found.get(f"{uuid}.{figure}")
+            index = int(kind[3:]) if kind[:3] == "gpu" and kind[3:].isdecimal() and len(kind) < 7 else -1
+            uuid = file.order[index] if 0 <= index < len(file.order) else None
+            column = file.columns.get(f"{uuid}.{metric}")
         if column is None:
             raise UnknownName(
-                "figure", name, [one for gauge in self.gauges(history, run_id) for _, one in gauge.curves]
+                "figure", name, [curve for gauge in self.gauges(history, run_id) for _, curve in gauge.curves]
             )
         start = run.started or run.spec.created
         times, values = column.times[: len(column.values)], column.values[: len(column.times)]
-        shown = columns((start + when for when in times), values, width, span)
+        downsampled = columns((start + when for when in times), values, width, span)
         return Series(
             run=run.id,
             name=name,
@@ -131,36 +130,36 @@ class Samples:
             count=len(values),
             start=start,
             final=run.status.final,
-            columns=shown,
+            columns=downsampled,
             least=min(values),
             greatest=max(values),
             last=values[-1],
         )
 
-    def _read(self, path: str) -> _File:
+    def _read(self, path: str) -> _SampleFile:
         with self._lock:
-            file = self._files.pop(path, None) or _File()
+            file = self._files.pop(path, None) or _SampleFile()
             self._files[path] = file
-            while len(self._files) > _KEPT:
+            while len(self._files) > _MAX_FILES:
                 self._files.popitem(last=False)
         with file.lock:
-            _catch_up(file, path)
+            _read_new_lines(file, path)
         return file
 
 
-def _place(history: History, run_id: str) -> tuple[Run, RunFolder]:
+def _locate(history: History, run_id: str) -> tuple[Run, RunFolder]:
     run = history.get(run_id)
     return run, history.paths.root.run(run.spec.folder)
 
 
-def _catch_up(file: _File, path: str) -> None:
-    """Lines come from another machine, perhaps: what is odd is passed over."""
+def _read_new_lines(file: _SampleFile, path: str) -> None:
+    """Read new lines. Skip invalid ones, because the lines may come from another machine."""
     try:
         handle = os.open(path, READ | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return  # nothing was measured
     with open(handle, "rb", buffering=0) as source:
-        while file.offset < _LARGEST:
+        while file.offset < _MAX_BYTES:
             data = read_at(source.fileno(), _CHUNK, file.offset)
             if not data:
                 return
@@ -168,43 +167,47 @@ def _catch_up(file: _File, path: str) -> None:
             *lines, file.rest = (file.rest + data).split(b"\n")
             file.rest = file.rest[-_CHUNK:]
             for line in lines:
-                _take(file, line)
+                _add_sample(file, line)
 
 
-def _take(file: _File, line: bytes) -> None:
+def _add_sample(file: _SampleFile, line: bytes) -> None:
     try:
-        told = parse_json(line)
-        when = float(told["t"])
+        sample = parse_json(line)
+        when = float(sample["t"])
     except (ValueError, KeyError, TypeError, OverflowError):
         return
     if not 0 <= when < 1e9:
         return
-    gpus = told.get("gpus")
+    gpus = sample.get("gpus")
     if not isinstance(gpus, list):
-        how = told.get("counted")
-        file.counted = how if isinstance(how, str) and how in _COUNTED else file.counted
-        for name, (_, _, scale) in _OF_RUN.items():
-            if told.get(name) is not None:
-                file.found.setdefault(name, _Column()).add(when, told[name], scale)
+        method = sample.get("counted")
+        file.counted = method if isinstance(method, str) and method in _MEMORY_METHODS else file.counted
+        for name, (_, _, scale) in _RUN_METRICS.items():
+            _add_value(file, name, when, sample.get(name), scale)
         return
-    for one in gpus[:_GPUS]:
-        uuid = one.get("uuid") if isinstance(one, dict) else None
-        if not isinstance(uuid, str) or (uuid not in file.order and len(file.order) >= _GPUS):
+    for gpu in gpus[:_MAX_GPUS]:
+        uuid = gpu.get("uuid") if isinstance(gpu, dict) else None
+        if not isinstance(uuid, str) or (uuid not in file.order and len(file.order) >= _MAX_GPUS):
             continue
         if uuid not in file.order:
             file.order.append(uuid)
-        for name, (_, _, scale) in _OF_GPU.items():
-            if one.get(name) is not None:
-                file.found.setdefault(f"{uuid}.{name}", _Column()).add(when, one[name], scale)
+        for name, (_, _, scale) in _GPU_METRICS.items():
+            _add_value(file, f"{uuid}.{name}", when, gpu.get(name), scale)
 
 
-def _names(run: Run) -> dict[str, str]:
-    """UUID → ``GPU 0: H200``, as far as the target told."""
-    told = run.gpu or {}
-    got = told.get("got")
-    every = [*(told.get("gpus") or ()), *((got.get("gpus") or ()) if isinstance(got, dict) else ())]
-    cards = [one for one in every if isinstance(one, dict)]
-    return {str(one.get("uuid")): plain(f"GPU {one.get('index')}: {one.get('name')}", 80) for one in cards}
+def _add_value(file: _SampleFile, name: str, when: float, value: Any, scale: float) -> None:
+    """Add a value to its column. Ignore what is not a number, so that no column is empty."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and -_MAX_VALUE < value < _MAX_VALUE:
+        file.columns.setdefault(name, _Column()).add(when, float(value) * scale)
 
 
-SHARED = Samples()  # what one page has read, the others need not read again
+def _gpu_names(run: Run) -> dict[str, str]:
+    """Map GPU UUIDs to labels such as ``GPU 0: H200``, if the target reported them."""
+    record = run.gpu or {}
+    got = record.get("got")
+    gpus = [*(record.get("gpus") or ()), *((got.get("gpus") or ()) if isinstance(got, dict) else ())]
+    records = [gpu for gpu in gpus if isinstance(gpu, dict)]
+    return {str(gpu.get("uuid")): plain(f"GPU {gpu.get('index')}: {gpu.get('name')}", 80) for gpu in records}
+
+
+SHARED = Telemetry()  # shared by all pages, so that each file is read once

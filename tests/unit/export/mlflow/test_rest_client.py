@@ -1,4 +1,4 @@
-"""What is said to an MLflow server, and what becomes of its answers: a small server says what a test wants."""
+"""Requests to an MLflow server and the handling of its responses, with a small test server."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlworkbench.errors import HostError, Unreachable, UsageError
-from mlworkbench.export.mlflow import rest as mlflowrest
-from mlworkbench.export.mlflow.export import _batches, _parents_first
-from mlworkbench.export.mlflow.facts import Point, params_of, points_of_name, tags_of
-from mlworkbench.export.mlflow.names import LONGEST_NAME, Names, cut, valid
-from mlworkbench.export.mlflow.rest import Refused, Server
-from mlworkbench.history.series.series import Series
-from mlworkbench.model import Noted
-from tests.unit.test_export import item
+from mlworkbench.export.mlflow import rest_client as mlflowrest
+from mlworkbench.export.mlflow.name_mapping import MAX_NAME_LENGTH, NameMapper, truncate, valid_name
+from mlworkbench.export.mlflow.rest_client import RequestRejected, Server
+from mlworkbench.export.mlflow.run_export import _batches, _parents_first
+from mlworkbench.export.mlflow.run_mapping import Point, numeric_points, params_of, tags_of
+from mlworkbench.history.series.series_store import Series
+from mlworkbench.model import Annotations
+from tests.unit.export.test_export import item
 
 
-class Scripted:
-    """Answers in turn with what it was given, and keeps what it was asked."""
+class ScriptedServer:
+    """An HTTP server that returns the given responses in order and records the requests."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -67,7 +67,7 @@ def _no_pauses(monkeypatch):
     monkeypatch.setattr(mlflowrest, "_PAUSE", 0)
 
 
-def said(error):
+def error_text(error):
     return f"{error.message} {error.hint}"
 
 
@@ -75,7 +75,7 @@ def said(error):
 
 
 def test_who_we_are_is_told_by_mlflows_own_variables():
-    with Scripted() as there:
+    with ScriptedServer() as there:
         Server(there.uri, {}).get("runs/get", run_id="a b")
         Server(there.uri + "/", {"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "pw"}).post(
             "x", {"a": 1}
@@ -89,10 +89,10 @@ def test_who_we_are_is_told_by_mlflows_own_variables():
 
 
 def test_no_redirect_gets_the_password():
-    with Scripted() as other, Scripted((302, {"Location": other.uri + "/x"}, b"")) as there:
+    with ScriptedServer() as other, ScriptedServer((302, {"Location": other.uri + "/x"}, b"")) as there:
         with pytest.raises(HostError) as caught:
             Server(there.uri, {"MLFLOW_TRACKING_TOKEN": "tok"}).get("x")
-        assert other.asked == [] and other.uri in said(caught.value) and "tok" not in said(caught.value)
+        assert other.asked == [] and other.uri in error_text(caught.value) and "tok" not in error_text(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -109,27 +109,27 @@ def test_no_redirect_gets_the_password():
     ],
 )
 def test_troubles_in_one_sentence(answer, words):
-    with Scripted(answer) as there, pytest.raises(HostError) as caught:
+    with ScriptedServer(answer) as there, pytest.raises(HostError) as caught:
         Server(there.uri, {}).get("x")
-    assert words in said(caught.value)
+    assert words in error_text(caught.value)
 
 
 def test_what_passes_is_tried_again_and_what_must_not_happen_twice_is_not():
     busy = (503, {}, b"")
-    with Scripted(busy, busy, (200, {}, b'{"a": 1}')) as there:
+    with ScriptedServer(busy, busy, (200, {}, b'{"a": 1}')) as there:
         assert Server(there.uri, {}).post("x", {}) == {"a": 1}
-    with Scripted(busy) as there:
+    with ScriptedServer(busy) as there:
         with pytest.raises(HostError, match="failed"):
-            Server(there.uri, {}).post("runs/create", {}, again=False)
+            Server(there.uri, {}).post("runs/create", {}, retry=False)
         assert len(there.asked) == 1
-    with Scripted(*[busy] * 5) as there:
+    with ScriptedServer(*[busy] * 5) as there:
         with pytest.raises(HostError, match="failed"):
             Server(there.uri, {}).get("x")
         assert len(there.asked) == 5
 
 
 def test_nobody_answers():
-    with Scripted() as there:
+    with ScriptedServer() as there:
         pass
     with pytest.raises(Unreachable, match=f"cannot connect to the MLflow server at {there.uri}"):
         Server(there.uri, {}).get("x")
@@ -138,7 +138,7 @@ def test_nobody_answers():
 def test_a_file_is_sent_as_long_as_it_was(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"x" * 100_000)
-    with Scripted((503, {}, b"")) as there, open(path, "rb") as file:
+    with ScriptedServer((503, {}, b"")) as there, open(path, "rb") as file:
         Server(there.uri, {}).put("mlflow-artifacts:/1/ab/artifacts", "a b/ü.txt", file, 99_999)
     assert [len(body) for *_, body in there.asked] == [99_999, 99_999], "again, from its begin"
     assert there.asked[1][1] == "/api/2.0/mlflow-artifacts/artifacts/1/ab/artifacts/a%20b/%C3%BC.txt"
@@ -146,7 +146,11 @@ def test_a_file_is_sent_as_long_as_it_was(tmp_path):
 
 def test_artifacts_of_another_host_do_not_get_this_ones_password(tmp_path):
     (tmp_path / "f").write_bytes(b"")
-    with Scripted() as there, open(tmp_path / "f", "rb") as file, pytest.raises(HostError, match="another server"):
+    with (
+        ScriptedServer() as there,
+        open(tmp_path / "f", "rb") as file,
+        pytest.raises(HostError, match="another server"),
+    ):
         Server(there.uri, {}).put("mlflow-artifacts://elsewhere/1/a", "f", file, 0)
     assert there.asked == []
 
@@ -171,7 +175,10 @@ def test_an_address_that_is_none(uri):
 
 
 def test_mlflows_word_for_a_refusal():
-    with Scripted((404, {}, b'{"error_code": "RESOURCE_DOES_NOT_EXIST"}')) as there, pytest.raises(Refused) as caught:
+    with (
+        ScriptedServer((404, {}, b'{"error_code": "RESOURCE_DOES_NOT_EXIST"}')) as there,
+        pytest.raises(RequestRejected) as caught,
+    ):
         Server(there.uri, {}).get("x")
     assert caught.value.error_code == "RESOURCE_DOES_NOT_EXIST"
 
@@ -180,10 +187,10 @@ def test_mlflows_word_for_a_refusal():
 
 
 def takes(name):
-    """MLflow's own rules, as its utils/validation.py has them."""
+    """Return whether MLflow accepts the name, by the rules of its utils/validation.py."""
     norm = posixpath.normpath(name)
     path = norm != name or norm == "." or norm.startswith("..") or norm.startswith("/")
-    return bool(name) and len(name) <= LONGEST_NAME and re.match(r"^[/\w.\- :]*$", name) is not None and not path
+    return bool(name) and len(name) <= MAX_NAME_LENGTH and re.match(r"^[/\w.\- :]*$", name) is not None and not path
 
 
 names = st.one_of(st.text(max_size=12), st.text(alphabet="./a_ :*", max_size=8), st.text(min_size=245, max_size=260))
@@ -191,7 +198,7 @@ names = st.one_of(st.text(max_size=12), st.text(alphabet="./a_ :*", max_size=8),
 
 @given(st.lists(names, max_size=12))
 def test_names_are_taken_and_no_two_become_one(given):
-    map_name = Names()
+    map_name = NameMapper()
     found = [map_name(name) for name in given]
     assert all(takes(name) for name in found), found
     assert len(set(found)) == len(set(given))
@@ -200,18 +207,18 @@ def test_names_are_taken_and_no_two_become_one(given):
 
 @given(names)
 def test_a_good_name_stays(name):
-    assert valid(name) == name or not takes(name) or name != name.strip()
+    assert valid_name(name) == name or not takes(name) or name != name.strip()
 
 
 def test_files_keep_their_ending():
-    of_files = Names(of_files=True)
+    of_files = NameMapper(for_files=True)
     assert [of_files(name) for name in ("a#.txt", "a%.txt", "b/ü.txt")] == ["a_.txt", "a_-2.txt", "b/ü.txt"]
     assert of_files.changed() == {"a#.txt": "a_.txt", "a%.txt": "a_-2.txt"}
 
 
 def test_what_is_too_long_is_cut():
-    assert cut("x" * 10, 10) == "x" * 10 and cut("x" * 11, 10) == "x" * 8 + " …"
-    cut("\udcff", 10).encode()
+    assert truncate("x" * 10, 10) == "x" * 10 and truncate("x" * 11, 10) == "x" * 8 + " …"
+    truncate("\udcff", 10).encode()
 
 
 @given(st.lists(st.text(max_size=50), max_size=300), st.integers(1, 100))
@@ -228,16 +235,16 @@ def test_a_batch_is_not_too_long():
     assert max(sizes) < 1_000_000 and len(sizes) > 1
 
 
-# -- a run in MLflow's words ---------------------------------------------------------------------------
+# -- conversion of a run -------------------------------------------------------------------------------
 
 
 def test_params_and_tags(tmp_path):
     given = item(tmp_path, params={"list": [1, nan], "flag": True, "none": 0.5}, told_tags={"mlflow.autologging": "x"})
-    noted = Noted(note="n" * 9000, tags=("a=b=c", "plain", "=odd"))
+    noted = Annotations(note="n" * 9000, tags=("a=b=c", "plain", "=odd"))
     given = replace(given, run=replace(given.run, noted=noted))
-    params = params_of(given, Names())
+    params = params_of(given, NameMapper())
     assert (params["list"], params["flag"], params["none"]) == ('[1, "NaN"]', "True", "0.5")
-    tags = tags_of(given, Names())
+    tags = tags_of(given, NameMapper())
     assert (tags["a"], tags["plain"], tags["_odd"]) == ("b=c", "", "")
     assert tags["mlflow.autologging"] == "x" and tags["mlw.run_id"] == given.run.id
     assert 4000 < len(tags["mlflow.note.content"]) <= 5000
@@ -245,7 +252,7 @@ def test_params_and_tags(tmp_path):
 
 def test_a_tag_cannot_pose_as_one_of_ours(tmp_path):
     given = item(tmp_path, told_tags={"mlw.run_id": "another", "mlflow.parentRunId": "x", "mlflow.user": "root"})
-    tags = tags_of(given, Names())
+    tags = tags_of(given, NameMapper())
     assert tags["mlw.run_id"] == given.run.id and "mlflow.parentRunId" not in tags
 
 
@@ -254,8 +261,8 @@ def test_points_without_a_step_are_numbered(tmp_path):
     lines += [{"n": "b", "v": 1.0, "t": 1.0, "s": 7, "i": 4}, {"n": "b", "v": 2.0, "t": 2.0, "i": 5}]
     given = item(tmp_path, lines=lines)
     with Series(given.folder) as series:
-        assert [point.step for point in points_of_name(series, "a", None)] == [0, 1, 2]
-        assert [point.step for point in points_of_name(series, "b", None)] == [7, 7]
+        assert [point.step for point in numeric_points(series, "a", None)] == [0, 1, 2]
+        assert [point.step for point in numeric_points(series, "b", None)] == [7, 7]
 
 
 def test_points_are_equal_as_mlflows_database_has_them():

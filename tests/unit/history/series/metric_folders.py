@@ -1,4 +1,4 @@
-"""A run's folder with metric files, and all that its series tell."""
+"""A run folder with metrics files, and the complete content of its series."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from mlworkbench.history.series.series import Series
+from mlworkbench.history.series.series_store import Series
 from mlworkbench.remote.shared.layout import RunFolder
 
 
-class Place:
-    """A run's folder with metric files."""
+class MetricFolder:
+    """A run folder with metrics files."""
 
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder(str(path))
@@ -31,33 +31,33 @@ class Place:
         self.append(b"".join(json.dumps(point).encode() + b"\n" for point in points), file)
 
     def read(self) -> Series:
-        """Caught up."""
-        found = Series(self.folder)
-        found.catch_up()
-        return found
+        """Return the series after it has read all metrics files."""
+        series = Series(self.folder)
+        series.catch_up()
+        return series
 
 
-def content(found: Series) -> dict[str, Any]:
-    """All that a series can tell; as text, for NaN is not equal to itself."""
-    told: dict[str, Any] = {}
+def content(series: Series) -> dict[str, Any]:
+    """Return the results of all queries of a series, as text, because NaN is not equal to itself."""
+    result: dict[str, Any] = {}
     for child in (None, "kid"):
-        for name in found.names(child):
-            points = found.points(name.name, child)
-            told[f"{child} {name}"] = repr(
+        for name in series.names(child):
+            points = series.points(name.name, child)
+            result[f"{child} {name}"] = repr(
                 (
-                    list(points.steps), list(points.times), list(points.values), found.values(name.name, child),
-                    found.rows(name.name, child), found.drawn(name.name, 7, "step", child),
-                    found.drawn(name.name, 7, "time", child),
+                    list(points.steps), list(points.times), list(points.values), series.values(name.name, child),
+                    series.rows(name.name, child), series.downsample(name.name, 7, "step", child),
+                    series.downsample(name.name, 7, "time", child),
                 )
             )  # fmt: skip
-    return told
+    return result
 
 
-def truth(place: Place) -> dict[str, Any]:
-    """From the metric files alone."""
+def expected_content(metrics: MetricFolder) -> dict[str, Any]:
+    """Return the content computed from the metrics files alone."""
     with tempfile.TemporaryDirectory() as folder:
-        fresh = Place(Path(folder))
-        for name in os.listdir(place.folder.metrics):
-            fresh.append(Path(place.folder.metrics, name).read_bytes(), name)
-        with fresh.read() as found:
-            return content(found)
+        fresh = MetricFolder(Path(folder))
+        for name in os.listdir(metrics.folder.metrics):
+            fresh.append(Path(metrics.folder.metrics, name).read_bytes(), name)
+        with fresh.read() as series:
+            return content(series)

@@ -1,4 +1,4 @@
-"""What watches a run: none may cost the others anything, and what each has seen is folded into one result."""
+"""Companions of a run: a failing one does not affect the others, and their results are combined."""
 
 from __future__ import annotations
 
@@ -9,86 +9,86 @@ import pytest
 from mlworkbench.model import RunSpec
 from mlworkbench.plan import plan
 from mlworkbench.remote.companions.companion import Companion
-from mlworkbench.remote.companions.group import Companions, companions_of
+from mlworkbench.remote.companions.group import CompanionGroup, make_companions
 from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.run_spec import companion_settings
 from mlworkbench.remote.shared import endings
 from mlworkbench.remote.shared.layout import RunFolder
 
-from .test_plan import PARTS
+from ...test_plan import PARTS
 
 SPARK = {"master": "local[2]", "deploy": "client"}
 
 
 class Failing(Companion):
-    """Raises whatever it is asked."""
+    """A companion that raises an exception in every method."""
 
     task = "failing"
 
     def _fail(self, *_: Any) -> Any:
         raise RuntimeError("as it must")
 
-    tick = sweep = end = explain = evidence = _fail
+    tick = end_leftovers = end = explain = evidence = _fail
 
 
-class Counting(Companion):
-    """Notes what it is asked, and adds a word to everything that is folded."""
+class Recording(Companion):
+    """A companion that records its calls and adds its name to combined results."""
 
-    def __init__(self, word: str) -> None:
-        self.word = word
-        self.asked: list[str] = []
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.calls: list[str] = []
 
     def tick(self, facts: Any) -> None:
-        self.asked.append("tick")
+        self.calls.append("tick")
 
     def end(self, facts: Any) -> None:
-        self.asked.append("end")
+        self.calls.append("end")
 
     def explain(self, ending: str, reason: str | None, ended: Any) -> tuple[str, str | None]:
-        return ending, f"{reason} {self.word}"
+        return ending, f"{reason} {self.name}"
 
     def evidence(self, verdict: Any, started: bool, ending: str, reason: str | None) -> Any:
-        return {"seen": [*(verdict or {"seen": []})["seen"], self.word]}
+        return {"seen": [*(verdict or {"seen": []})["seen"], self.name]}
 
 
-def test_one_that_fails_stops_no_other(capfd):
-    failing, counting = Failing(), Counting("x")
-    companions = Companions([failing, counting])
+def test_failing_companion_does_not_stop_others(capfd):
+    failing, recording = Failing(), Recording("x")
+    companions = CompanionGroup([failing, recording])
     for _ in range(3):
         companions.tick(None)
-    assert capfd.readouterr().err.count("stopped failing: RuntimeError: as it must") == 1, "it is not asked again"
-    companions.sweep(None, None)  # type: ignore[arg-type]
+    assert capfd.readouterr().err.count("stopped failing: RuntimeError: as it must") == 1, "it is not called again"
+    companions.end_leftovers(None, None)  # type: ignore[arg-type]
     companions.end(None)
-    assert counting.asked == ["tick", "tick", "tick", "end"]
+    assert recording.calls == ["tick", "tick", "tick", "end"]
 
 
-def test_what_companions_have_seen_is_folded():
-    companions = Companions([Counting("a"), Failing(), Counting("b")])
+def test_results_of_companions_are_combined():
+    companions = CompanionGroup([Recording("a"), Failing(), Recording("b")])
     assert companions.explain(endings.FAILED, "why", {}) == (endings.FAILED, "why a b")
     assert companions.verdict(True, endings.FAILED, "why") == {"seen": ["a", "b"]}
 
 
-def test_a_companion_that_leaves_everything_out_changes_nothing():
-    companions = Companions([Companion()])
+def test_base_companion_changes_nothing():
+    companions = CompanionGroup([Companion()])
     companions.prepare()
     companions.tick(None)
     assert companions.explain(endings.SUCCEEDED, None, {}) == (endings.SUCCEEDED, None)
     assert companions.verdict(True, endings.SUCCEEDED, None) is None
 
 
-@pytest.mark.parametrize("written", [{"companions": {"spark": SPARK}}, {"spark": SPARK}], ids=["now", "earlier builds"])
-def test_the_key_of_earlier_builds_is_read(tmp_path, written):
-    """A run that they recorded may still be running, or be looked at."""
-    assert companion_settings(written, "spark") == SPARK
+@pytest.mark.parametrize("keys", [{"companions": {"spark": SPARK}}, {"spark": SPARK}], ids=["now", "earlier builds"])
+def test_spark_key_of_earlier_builds_is_read(tmp_path, keys):
+    """Runs of earlier builds may still be active, and the history still shows them."""
+    assert companion_settings(keys, "spark") == SPARK
     run = RunFolder(str(tmp_path))
-    names = [type(one).__name__ for one in companions_of(run, written, Journal(run), str)._members]
-    assert names == ["GpuMonitor", "Usage", "Spark", "Tracking"]
+    names = [type(companion).__name__ for companion in make_companions(run, keys, Journal(run), str)._members]
+    assert names == ["GpuMonitor", "UsageMonitor", "SparkMonitor", "TrackingMonitor"]
     data = {name: value for name, value in plan(PARTS, "run-1", "k", 0).to_json().items() if name != "companions"}
-    assert RunSpec.from_json({**data, **written}).companions == {"spark": SPARK}
+    assert RunSpec.from_json({**data, **keys}).companions == {"spark": SPARK}
 
 
-@pytest.mark.parametrize("written", [{}, {"spark": None}, {"companions": {}}])
-def test_other_runs_have_no_spark_companion(written):
-    assert companion_settings(written, "spark") is None
+@pytest.mark.parametrize("keys", [{}, {"spark": None}, {"companions": {}}])
+def test_other_runs_have_no_spark_companion(keys):
+    assert companion_settings(keys, "spark") is None
     data = {name: value for name, value in plan(PARTS, "run-1", "k", 0).to_json().items() if name != "companions"}
-    assert RunSpec.from_json({**data, **written}).companions == {}
+    assert RunSpec.from_json({**data, **keys}).companions == {}

@@ -1,4 +1,4 @@
-"""Conda environments for containers: hostile packages write nothing outside, and their bytecode stays their own."""
+"""Conda environments for containers: hostile packages write nothing outside of them, and bytecode is not shared."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import rattler
 
-from mlworkbench.remote.environments import bytecode, conda_guard, rattle
+from mlworkbench.remote.environments import bytecode, conda_guard, conda_install
+from mlworkbench.remote.environments.build_tools import NoEnvironment
 from mlworkbench.remote.environments.interpreter_facts import replace_facts
-from mlworkbench.remote.environments.sources import check_place
-from mlworkbench.remote.environments.tools import NoEnvironment
+from mlworkbench.remote.environments.source_builds import check_build_location
 from tests.machines.channel import Channel
 
 
@@ -26,7 +26,7 @@ def lock(**python: Any) -> dict[str, Any]:
     return {"python": {"source": "conda", "version": "3.12.4"}, "conda": [package], "pip": []}
 
 
-def test_the_folder_of_pure_packages_lies_in_the_prefix():
+def test_library_folder_is_in_the_prefix():
     assert conda_guard.library_of(lock()) == "lib/python3.12"
     assert conda_guard.library_of(lock(python_site_packages_path="lib/python3.13t/site-packages")) == "lib/python3.13t"
     with pytest.raises(NoEnvironment, match="invalid site-packages folder"):
@@ -36,7 +36,7 @@ def test_the_folder_of_pure_packages_lies_in_the_prefix():
 @pytest.mark.parametrize(
     "path", ["a/../../../outside/keys", "/outside/keys", "__clobbers__/other/x", "./share/y", "share//y"]
 )
-def test_a_package_with_a_path_that_leads_out_is_refused(tmp_path, path):
+def test_package_with_an_outside_path_is_refused(tmp_path, path):
     channel = Channel(tmp_path / "channel")
     file = channel.add("good", "1.0", {"share/x": b"x"}, noarch="generic")
     good = package(channel.folder / "noarch" / file, "good")
@@ -49,11 +49,11 @@ def test_a_package_with_a_path_that_leads_out_is_refused(tmp_path, path):
     assert [path.name for path in (tmp_path / "cache").glob("*.paths-*")] == [good["sha256"] + ".paths-1"]
 
 
-def test_metadata_are_not_read_without_limit(tmp_path, monkeypatch):
+def test_metadata_size_is_limited(tmp_path, monkeypatch):
     channel = Channel(tmp_path / "channel")
     file = channel.add("bad", "1.0", {f"share/{number}": b"x" for number in range(100)}, noarch="generic")
     bad = package(channel.folder / "noarch" / file, "bad")
-    monkeypatch.setattr(rattle, "_MOST_METADATA", 1000)
+    monkeypatch.setattr(conda_install, "_MAX_METADATA", 1000)
     with pytest.raises(ValueError, match=r"bad contains invalid metadata: info/paths.json is too large"):
         check(tmp_path, bad)
 
@@ -61,8 +61,8 @@ def test_metadata_are_not_read_without_limit(tmp_path, monkeypatch):
 def check(tmp_path: Path, package: dict[str, Any]) -> dict[str, Any]:
     """Unpack a package and check its paths."""
     (tmp_path / "cache" / "work").mkdir(parents=True, exist_ok=True)
-    asyncio.run(rattle.unpack_files([package], str(tmp_path / "cache"), str(tmp_path / "cache" / "work")))
-    return rattle.check_paths(rattler, package, str(tmp_path / "cache"))
+    asyncio.run(conda_install.unpack_files([package], str(tmp_path / "cache"), str(tmp_path / "cache" / "work")))
+    return conda_install.check_paths(rattler, package, str(tmp_path / "cache"))
 
 
 def package(path: Path, name: str) -> dict[str, str]:
@@ -70,7 +70,7 @@ def package(path: Path, name: str) -> dict[str, str]:
 
 
 def install(tmp_path: Path, *packages: tuple[str, dict[str, Any]]) -> tuple[int, str]:
-    """Install packages as a container target does; exit status and output."""
+    """Install packages as for a container target; return exit status and output."""
     channel = Channel(tmp_path / "channel")
     entries = []
     for name, parts in packages:
@@ -88,12 +88,12 @@ def install(tmp_path: Path, *packages: tuple[str, dict[str, Any]]) -> tuple[int,
         "library": "lib/python3.12",
     }
     (tmp_path / "request.json").write_text(json.dumps(request))
-    words = [sys.executable, "-I", "-S", rattle.__file__, str(tmp_path / "request.json")]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return done.returncode, done.stdout
+    command = [sys.executable, "-I", "-S", conda_install.__file__, str(tmp_path / "request.json")]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return result.returncode, result.stdout
 
 
-LARGE = os.urandom(2_000_000)  # so that the other package is installed first
+LARGE = os.urandom(2_000_000)  # large, so that the other package is installed first
 FILE = {"files": {"share/z/.bashrc": b"hostile", "share/large": LARGE}}
 HOSTILE_LINKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dot": ({"links": {"share/z": "../../../.."}, "listed": {"share/z": "./share/z"}}, FILE),
@@ -110,18 +110,18 @@ HOSTILE_LINKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", HOSTILE_LINKS)
-def test_no_link_leads_out_while_packages_are_installed(tmp_path, case):
+def test_hostile_links_are_refused_before_the_installation(tmp_path, case):
     (tmp_path / "home").mkdir()
-    mine = tmp_path / "home" / ".bashrc"
-    mine.write_text("mine")
+    bashrc = tmp_path / "home" / ".bashrc"
+    bashrc.write_text("mine")
     first, second = HOSTILE_LINKS[case]
     status, output = install(tmp_path, ("first", first), ("second", second))
-    assert mine.read_text() == "mine", output
+    assert bashrc.read_text() == "mine", output
     assert status and "contains a path outside the environment: " in output, output
-    assert not (tmp_path / "home" / "envs").exists(), "the check comes first"
+    assert not (tmp_path / "home" / "envs").exists(), "the check precedes the installation"
 
 
-def test_no_package_has_paths_below_a_link_of_another(tmp_path):
+def test_paths_below_a_link_of_another_package_are_refused(tmp_path):
     second = {"files": {"site-packages/words/x.py": b"x"}, "noarch": "python"}
     link = {"links": {"lib/python3.12/site-packages/words": "../../../share"}}
     status, output = install(tmp_path, ("first", link), ("second", second))
@@ -133,7 +133,7 @@ PLACEHOLDER = {"prefix_placeholder": "/opt/" + "placeholder_" * 5, "file_mode": 
 
 
 @pytest.mark.parametrize("case", ["file", "file with prefix", "folder", "metadata"])
-def test_no_package_copies_a_file_of_the_host(tmp_path, case):
+def test_packages_cannot_copy_files_of_the_host(tmp_path, case):
     secret = tmp_path / "home" / "key"
     secret.parent.mkdir()
     secret.write_text("secret")
@@ -153,7 +153,7 @@ def test_no_package_copies_a_file_of_the_host(tmp_path, case):
     assert status and expected in output, output
 
 
-def test_honest_links_are_installed(tmp_path):
+def test_valid_links_are_installed(tmp_path):
     files = {"lib/libx.so.1": b"x", "share/terminfo/v/vt100": b"x", "python-scripts/tool": b"x"}
     links = {
         "lib/libx.so": "libx.so.1",
@@ -163,9 +163,9 @@ def test_honest_links_are_installed(tmp_path):
         "share/self": "self",
     }
     pure = {"files": {"site-packages/x.py": b"x"}, "links": {"site-packages/y.py": "x.py"}, "noarch": "python"}
-    pure["links"]["site-packages/top"] = "../../../share/vt"  # where it is installed, this stays inside
+    pure["links"]["site-packages/top"] = "../../../share/vt"  # stays inside the prefix after installation
     packages = (("first", {"files": files, "links": links}), ("other", {"links": {"share/same": "vt"}}))
-    for _ in range(2):  # the second time from the notes
+    for _ in range(2):  # the second time, cached check results are used
         status, output = install(tmp_path, *packages)
         assert status == 0, output
     prefix = tmp_path / "home" / "envs" / "prefix"
@@ -173,10 +173,10 @@ def test_honest_links_are_installed(tmp_path):
     channel = Channel(tmp_path / "channel")
     entry = package(channel.folder / "noarch" / channel.add("pure", "1.0", **pure), "pure")
     content = check(tmp_path, entry)
-    rattle.check_together([({**entry, "noarch": "python"}, content)], "lib/python3.12")
+    conda_install.check_together([({**entry, "noarch": "python"}, content)], "lib/python3.12")
 
 
-def test_a_link_that_leads_out_is_refused(tmp_path):
+def test_link_out_of_the_prefix_is_refused(tmp_path):
     prefix = tmp_path / "prefix"
     (prefix / "lib").mkdir(parents=True)
     (prefix / "lib64").symlink_to("lib")
@@ -187,7 +187,7 @@ def test_a_link_that_leads_out_is_refused(tmp_path):
 
 
 def test_uv_gets_facts_of_the_prefix_from_another_python(tmp_path):
-    """The facts that uv needs, of a Python that is not there at all."""
+    """The Python of the prefix is never started: the host's Python answers uv's query in its place."""
     facts: dict[str, Any] = {
         "markers": {"python_version": "3.9", "sys_platform": "linux"},
         "scheme": {"purelib": "/usr/lib/python3.9/site-packages"},
@@ -200,16 +200,16 @@ def test_uv_gets_facts_of_the_prefix_from_another_python(tmp_path):
     program = tmp_path / "print.py"
     program.write_text(f"print({json.dumps(json.dumps(facts))})")
     python = conda_guard.write_interpreter(str(tmp_path), "/prefix", lock())
-    done = subprocess.run([python, str(program)], stdout=subprocess.PIPE, check=True)
-    found = json.loads(done.stdout)
-    assert found["sys_executable"] == "/prefix/bin/python" and found["markers"]["python_full_version"] == "3.12.4"
-    assert found["markers"]["sys_platform"] == "linux"
-    assert found["scheme"]["purelib"] == "/prefix/lib/python3.12/site-packages"
+    result = subprocess.run([python, str(program)], stdout=subprocess.PIPE, check=True)
+    answer = json.loads(result.stdout)
+    assert answer["sys_executable"] == "/prefix/bin/python" and answer["markers"]["python_full_version"] == "3.12.4"
+    assert answer["markers"]["sys_platform"] == "linux"
+    assert answer["scheme"]["purelib"] == "/prefix/lib/python3.12/site-packages"
     with pytest.raises(ValueError, match="a path that mlw does not provide: /usr/new"):
         replace_facts({**facts, "new": ["/usr/new"]}, "/prefix", "3.12.4", "lib/python3.12")
 
 
-def test_bytecode_of_a_container_is_taken_without_following_links(tmp_path):
+def test_bytecode_of_a_container_is_moved_without_following_links(tmp_path):
     library, out, outside = tmp_path / "library", tmp_path / "out", tmp_path / "outside"
     for folder in (library / "a", out / "a" / "__pycache__", out / "new" / "__pycache__", outside / "__pycache__"):
         folder.mkdir(parents=True)
@@ -221,22 +221,22 @@ def test_bytecode_of_a_container_is_taken_without_following_links(tmp_path):
     (outside / "__pycache__" / "mine.pyc").write_bytes(b"mine")
     (out / "b").symlink_to(outside)
     (library / "b").mkdir()
-    bytecode.adopt(str(library), str(out))
+    bytecode.move_compiled(str(library), str(out))
     assert [str(path.relative_to(library)) for path in library.rglob("*.pyc")] == ["a/__pycache__/x.cpython-312.pyc"]
     assert [path.name for path in outside.rglob("*.pyc")] == ["mine.pyc"]
 
 
-def test_bytecode_compiled_in_a_container_is_not_lent():
-    conda, own = {"source": "conda"}, {"source": "uv"}
-    assert bytecode._may_lend({"python": conda, "image": None})
-    assert bytecode._may_lend({"python": own, "image": "some/image"})
-    assert not bytecode._may_lend({"python": conda, "image": "some/image"})
-    assert not bytecode._may_lend({"python": conda}), "an older version may have made it for a container"
+def test_bytecode_compiled_in_a_container_is_not_shared():
+    conda, uv = {"source": "conda"}, {"source": "uv"}
+    assert bytecode._can_share_bytecode({"python": conda, "image": None})
+    assert bytecode._can_share_bytecode({"python": uv, "image": "some/image"})
+    assert not bytecode._can_share_bytecode({"python": conda, "image": "some/image"})
+    assert not bytecode._can_share_bytecode({"python": conda}), "an older version may have compiled it in a container"
 
 
-def test_a_conda_python_runs_only_in_the_image_of_its_lock():
-    check_place({**lock(), "built_in": "one:1"}, "one:1")
-    check_place(lock(), None)
+def test_conda_python_runs_only_in_the_image_of_its_lock():
+    check_build_location({**lock(), "built_in": "one:1"}, "one:1")
+    check_build_location(lock(), None)
     for built_in, image in ((None, "one:1"), ("one:1", "two:2"), ("one:1", None)):
         with pytest.raises(NoEnvironment, match="the environment uses Python from conda"):
-            check_place({**lock(), "built_in": built_in}, image)
+            check_build_location({**lock(), "built_in": built_in}, image)

@@ -1,34 +1,40 @@
-"""What the packages of an environment say about GPUs, read from their files."""
+"""GPU support of installed frameworks, read from package files."""
 
 from __future__ import annotations
 
 import pytest
 
-from mlworkbench.remote.gpus.evidence import find_program, frameworks, frameworks_of, gather, package_folders
+from mlworkbench.remote.gpus.gpu_evidence import (
+    detect_frameworks,
+    find_frameworks,
+    find_program,
+    gather_evidence,
+    package_folders,
+)
 
 
 @pytest.fixture
 def prefix(tmp_path):
-    made = tmp_path / "env"
-    (made / "bin").mkdir(parents=True)
-    (made / "bin" / "python").write_text("#!/bin/sh\n")
-    (made / "bin" / "python").chmod(0o755)
-    (made / "pyvenv.cfg").write_text("")
-    (made / "lib" / "python3.12" / "site-packages").mkdir(parents=True)
-    return made
+    folder = tmp_path / "env"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").write_text("#!/bin/sh\n")
+    (folder / "bin" / "python").chmod(0o755)
+    (folder / "pyvenv.cfg").write_text("")
+    (folder / "lib" / "python3.12" / "site-packages").mkdir(parents=True)
+    return folder
 
 
-def put(prefix, name, **files):
+def add_package(prefix, name, **files):
     site = prefix / "lib" / "python3.12" / "site-packages"
     (site / f"{name}.dist-info").mkdir()
     for path, text in files.items():
-        place = site / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+        file = site / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
 
-def read(prefix):
-    return frameworks(list(package_folders(str(prefix / "bin" / "python"), {})))
+def detect(prefix):
+    return detect_frameworks(list(package_folders(str(prefix / "bin" / "python"), {})))
 
 
 TORCH = "from typing import Optional\n__version__ = '2.7.0'\ndebug = False\ncuda: Optional[str] = {}\nhip = None\n"
@@ -49,7 +55,7 @@ BUILD = (
             {"torch-2.7.0": {"torch/version.py": TORCH.format("'12.6'")}},
             {"torch": {"version": "2.7.0", "gpu": True, "cuda": "12.6"}},
         ),
-        # an ARM build of the public index has no mark in its version, and no CUDA
+        # ARM builds on PyPI have no version suffix and no CUDA support.
         (
             {"torch-2.3.0": {"torch/version.py": TORCH.format("None")}},
             {"torch": {"version": "2.3.0", "gpu": False, "cuda": None}},
@@ -82,25 +88,25 @@ BUILD = (
         ({"cupy_cuda12x-13.0": {}}, {"cupy-cuda12x": {"version": "13.0", "gpu": True, "cuda": None}}),
     ],
 )
-def test_builds(prefix, packages, expected):
+def test_framework_builds(prefix, packages, expected):
     for name, files in packages.items():
-        put(prefix, name, **files)
-    assert read(prefix) == expected
+        add_package(prefix, name, **files)
+    assert detect(prefix) == expected
 
 
-def test_what_is_no_python_says_nothing_of_packages(tmp_path):
+def test_other_programs_have_no_package_folders(tmp_path):
     assert list(package_folders("/bin/sh", {})) == []
     assert find_program("no-such-program", {"PATH": str(tmp_path)}) is None
 
 
-def test_the_evidence_of_a_run(prefix, tmp_path):
-    put(prefix, "torch-2.7.0+cpu")
+def test_evidence_of_a_run(prefix, tmp_path):
+    add_package(prefix, "torch-2.7.0+cpu")
     log = tmp_path / "log"
     log.write_text("AssertionError: Torch not compiled with CUDA enabled\n" + "x" * 600_000 + "\nCUDA out of memory\n")
     spec = {"commands": [{"argv": ["python", "a.py"]}], "container": None}
     environment = {"PATH": str(prefix / "bin"), "CUDA_VISIBLE_DEVICES": ""}
-    found = gather(spec, str(log), environment, frameworks_of(spec, environment))
-    assert found == {
+    evidence = gather_evidence(spec, str(log), environment, find_frameworks(spec, environment))
+    assert evidence == {
         "visible": "",
         "container": False,
         "container_gpus": None,
@@ -111,11 +117,11 @@ def test_the_evidence_of_a_run(prefix, tmp_path):
 
 
 def test_packages_of_a_container_are_read_through_its_root(prefix, tmp_path):
-    put(prefix, "torch-2.7.0+cpu")
+    add_package(prefix, "torch-2.7.0+cpu")
     outside = tmp_path / "root"
     outside.mkdir()
     (outside / "opt").mkdir()
     prefix.rename(outside / "opt" / "env")
     spec = {"commands": [{"argv": ["/opt/env/bin/python", "a.py"]}]}
-    assert frameworks_of(spec, {}, str(outside)) == {"torch": {"version": "2.7.0+cpu", "gpu": False, "cuda": None}}
-    assert frameworks_of(spec, {}) is None
+    assert find_frameworks(spec, {}, str(outside)) == {"torch": {"version": "2.7.0+cpu", "gpu": False, "cuda": None}}
+    assert find_frameworks(spec, {}) is None

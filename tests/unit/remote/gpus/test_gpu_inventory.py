@@ -1,4 +1,4 @@
-"""What is told of the GPUs of a host, also of odd ones: by the real binding over a library that plays NVML."""
+"""GPU inventory of a host, including unusual ones: the real binding with a fake NVML library."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.hosts.gpus import Gpus
-from mlworkbench.hosts.local import install
-from mlworkbench.remote.gpus import smi
+from mlworkbench.hosts.gpu_values import Gpus
+from mlworkbench.hosts.local_host import install
+from mlworkbench.remote.gpus import nvidia_smi
 from mlworkbench.remote.shared.layout import Root
 from tests.interpreters import oldest_and_newest
 from tests.machines.nvml import HERE, FakeGpus
@@ -24,18 +24,18 @@ def gpus(tmp_path):
     return FakeGpus(tmp_path)
 
 
-def look(gpus, env, python=sys.executable):
-    """In a process of its own, with what travels and nothing else: as on a target."""
-    place = install(Root(str(gpus.folder / "root"))).parent
-    code = "import sys, json; sys.path.insert(0, sys.argv[1])\nfrom remote.gpus.inventory import look\n"
-    code += "print(json.dumps(look()))"
-    words = [python, "-I", "-S", "-c", code, str(place)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin", **env})
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def query_gpus(gpus, env, python=sys.executable):
+    """Return the inventory from a separate process that has only the uploaded bundle, as on a target."""
+    folder = install(Root(str(gpus.folder / "root"))).parent
+    code = "import sys, json; sys.path.insert(0, sys.argv[1])\nfrom remote.gpus.gpu_inventory import query_gpus\n"
+    code += "print(json.dumps(query_gpus()))"
+    command = [python, "-I", "-S", "-c", code, str(folder)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin", **env})
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
-def test_all_that_a_card_tells(gpus):
+def test_all_values_of_a_card(gpus):
     gpus.set(driver="550.54", cuda=12040)
     gpus.add(
         "GPU-a",
@@ -51,15 +51,15 @@ def test_all_that_a_card_tells(gpus):
         process=[("compute", 4711, 70 * GIB), ("graphics", 4711, GIB), ("graphics", 99, 0)],
         mig=[("MIG-1", "1g.18gb"), ("MIG-2", "2g.35gb")],
     )
-    found = look(gpus, gpus.env_nvml_only)
-    assert {name: found[name] for name in ("driver", "cuda", "source", "problem")} == {
+    inventory = query_gpus(gpus, gpus.env_nvml_only)
+    assert {name: inventory[name] for name in ("driver", "cuda", "source", "problem")} == {
         "driver": "550.54",
         "cuda": "12.4",
         "source": "nvml",
         "problem": None,
     }
-    (gpu,) = found["gpus"]
-    assert [one["uuid"] for one in gpu.pop("mig")] == ["MIG-1", "MIG-2"]
+    (gpu,) = inventory["gpus"]
+    assert [device["uuid"] for device in gpu.pop("mig")] == ["MIG-1", "MIG-2"]
     assert gpu == {
         "index": 0,
         "uuid": "GPU-a",
@@ -74,18 +74,19 @@ def test_all_that_a_card_tells(gpus):
         "power_limit": 700.0,
         "bus_id": "00000000:3B:00.0",
         "memory_clock": 3201,
-        # one that computes and draws is told once; the memory of the last one is not known
+        # A process that uses compute and graphics is listed once. The memory of the last process is unknown.
         "processes": [
             {"pid": 4711, "memory": 70 * GIB, "kind": "compute"},
             {"pid": 99, "memory": None, "kind": "graphics"},
         ],
         "error": None,
+        "error_code": None,
     }
 
 
-def test_what_a_card_does_not_tell_is_not_zero(gpus):
+def test_unreported_values_are_none_not_zero(gpus):
     gpus.add("GPU-a", lacks=["power", "utilisation", "temperature", "memory", "compute", "graphics", "limit", "clock"])
-    (gpu,) = look(gpus, gpus.env_nvml_only)["gpus"]
+    (gpu,) = query_gpus(gpus, gpus.env_nvml_only)["gpus"]
     for name in "power utilisation temperature memory_total memory_used memory_free power_limit memory_clock".split():
         assert gpu[name] is None, name
     assert gpu["processes"] is None and gpu["error"] is None and gpu["uuid"] == "GPU-a"
@@ -93,81 +94,90 @@ def test_what_a_card_does_not_tell_is_not_zero(gpus):
 
 def test_many_processes_on_one_card(gpus):
     gpus.add("GPU-a", process=[("compute", 5000 + number, GIB) for number in range(40)])
-    (gpu,) = look(gpus, gpus.env_nvml_only)["gpus"]
-    assert [one["pid"] for one in gpu["processes"]] == [5000 + number for number in range(40)]
+    (gpu,) = query_gpus(gpus, gpus.env_nvml_only)["gpus"]
+    assert [process["pid"] for process in gpu["processes"]] == [5000 + number for number in range(40)]
 
 
 @pytest.mark.parametrize("fact", [{"handle": 15}, {"error": 15}, {"handle": 999}])
-def test_a_card_that_has_fallen_off_the_bus_hides_no_other(gpus, fact):
+def test_a_lost_card_does_not_hide_others(gpus, fact):
     gpus.add("GPU-a", **fact)
     gpus.add("GPU-b")
-    lost, well = look(gpus, gpus.env_nvml_only)["gpus"]
-    assert lost["index"] == 0 and lost["error"] and lost["memory_used"] is None
-    assert (well["index"], well["uuid"], well["error"]) == (1, "GPU-b", None)
+    lost, healthy = query_gpus(gpus, gpus.env_nvml_only)["gpus"]
+    assert lost["index"] == 0 and lost["error"] and lost["error_code"] and lost["memory_used"] is None
+    assert (healthy["index"], healthy["uuid"], healthy["error"]) == (1, "GPU-b", None)
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
-    [(18, "the NVIDIA driver was updated and the old one is still loaded"), (9, "the NVIDIA driver is not loaded")],
+    ("code", "message", "problem"),
+    [
+        (18, "the NVIDIA driver was updated and the old one is still loaded", "driver-mismatch"),
+        (9, "the NVIDIA driver is not loaded", "driver-not-loaded"),
+        (4, "this user is not allowed to query the NVIDIA driver", "not-allowed"),
+        (999, "NVML error", "unknown"),
+    ],
 )
-def test_a_driver_in_trouble(gpus, code, words):
+def test_driver_errors(gpus, code, message, problem):
     gpus.add("GPU-a")
     gpus.set(init=code)
-    found = look(gpus, gpus.env)
-    assert found["problem"].startswith(words) and found["gpus"] == [] and found["source"] is None
+    inventory = query_gpus(gpus, gpus.env_nvml_only)
+    assert inventory["problem"].startswith(message) and inventory["problem_code"] == problem
+    assert inventory["gpus"] == [] and inventory["source"] is None
 
 
-def test_nvidia_smi_where_nvml_cannot_be_loaded(gpus):
+def test_nvidia_smi_is_the_fallback_for_nvml(gpus):
     gpus.add("GPU-a", memory=(16 * GIB, GIB), process=[("compute", 4711, GIB)], capability="7.5", lacks=["power"])
     gpus.add("GPU-b", error=15)
-    found = look(gpus, gpus.env_smi_only)
-    assert (found["source"], found["driver"], found["cuda"]) == ("nvidia-smi", "580.159.04", "13.0")
-    first, lost = found["gpus"]
+    inventory = query_gpus(gpus, gpus.env_smi_only)
+    assert (inventory["source"], inventory["driver"], inventory["cuda"]) == ("nvidia-smi", "580.159.04", "13.0")
+    first, lost = inventory["gpus"]
     assert (first["uuid"], first["capability"], first["memory_used"]) == ("GPU-a", "7.5", GIB)
     assert first["processes"] == [{"pid": 4711, "memory": GIB, "kind": "compute"}]
     assert first["power"] is None and first["temperature"] == 40
-    assert lost["error"] == "it does not respond (GPU is lost)" and lost["bus_id"] == "00000000:02:00.0"
+    assert lost["error"] == "it does not respond (GPU is lost)" and lost["error_code"] == "gpu-lost"
+    assert lost["bus_id"] == "00000000:02:00.0"
 
 
-def test_nvidia_smi_in_trouble(gpus):
+def test_nvidia_smi_that_fails(gpus):
     gpus.set(init=9)
-    assert look(gpus, gpus.env_smi_only)["problem"].startswith("nvidia-smi: NVIDIA-SMI has failed")
+    inventory = query_gpus(gpus, gpus.env_smi_only)
+    assert inventory["problem"].startswith("nvidia-smi: NVIDIA-SMI has failed")
+    assert inventory["problem_code"] == "driver-not-loaded"
 
 
-def test_a_machine_without_anything_of_nvidia(tmp_path, gpus):
-    found = look(gpus, {"MLW_NVML_LIBRARY": "/no/such/library.so"})
-    assert (found["gpus"], found["source"]) == ([], None)
+def test_a_machine_without_nvidia_software(tmp_path, gpus):
+    inventory = query_gpus(gpus, {"MLW_NVML_LIBRARY": "/no/such/library.so"})
+    assert (inventory["gpus"], inventory["source"]) == ([], None)
 
 
 @pytest.mark.parametrize("python", [path for _, path in oldest_and_newest((3, 8))])
-def test_old_and_new_pythons_of_hosts(python, gpus):
+def test_oldest_and_newest_python(python, gpus):
     gpus.add("GPU-a")
     for env in (gpus.env_nvml_only, gpus.env_smi_only):
-        assert look(gpus, env, python)["gpus"][0]["uuid"] == "GPU-a"
+        assert query_gpus(gpus, env, python)["gpus"][0]["uuid"] == "GPU-a"
 
 
-def test_what_nvidia_smi_really_says():
-    found = smi.parse((HERE / "h200.xml").read_text())
-    (gpu,) = found["gpus"]
-    assert (found["driver"], found["cuda"], gpu["name"]) == ("580.159.04", "13.0", "NVIDIA H200")
+def test_real_nvidia_smi_output():
+    inventory = nvidia_smi.parse_xml((HERE / "h200.xml").read_text())
+    (gpu,) = inventory["gpus"]
+    assert (inventory["driver"], inventory["cuda"], gpu["name"]) == ("580.159.04", "13.0", "NVIDIA H200")
     assert gpu["memory_total"] == 143771 << 20 and gpu["memory_used"] == 1011 << 20
     assert (gpu["utilisation"], gpu["power"], gpu["power_limit"]) == (99, 740.52, 700.0)
     assert gpu["mig"] == [] and gpu["processes"] == [{"pid": 437, "memory": 1002 << 20, "kind": "compute"}]
 
 
 @pytest.mark.parametrize("text", ["", "no xml", "<nvidia_smi_log>"])
-def test_what_is_not_from_nvidia_smi(text):
+def test_output_that_is_not_from_nvidia_smi(text):
     with pytest.raises(ValueError, match=r"."):
-        smi.parse(text)
+        nvidia_smi.parse_xml(text)
 
 
-def test_a_host_that_tells_nonsense():
+def test_invalid_values_from_a_host():
     assert Gpus.from_json("no").problem == "the response of the machine is invalid"
     nonsense = {"gpus": [7, {"uuid": 5, "name": "x" * 10**6, "memory_total": -1, "power": "much", "processes": "all"}]}
     (gpu,) = Gpus.from_json({**nonsense, "driver": ["1"], "new": 1}).gpus
     assert (gpu.uuid, len(gpu.name or ""), gpu.memory_total, gpu.power, gpu.processes) == (None, 200, None, None, ())
 
 
-def test_the_binding_travels(tmp_path: Path):
+def test_the_binding_is_uploaded(tmp_path: Path):
     text = (install(Root(str(tmp_path))) / "vendor" / "pynvml.py").read_text()
     assert "NVIDIA Corporation" in text and "nvmlDeviceGetComputeRunningProcesses_v3" in text

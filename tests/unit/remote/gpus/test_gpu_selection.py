@@ -1,12 +1,12 @@
-"""What may be asked of GPUs, and who gets which: tables."""
+"""GPU requests, selection, and lease holders."""
 
 from __future__ import annotations
 
 import pytest
 
-from mlworkbench.remote.gpus.choice import Impossible, candidates, pick, use_of
-from mlworkbench.remote.gpus.socketlist import Listed
-from mlworkbench.remote.gpus.sockets import find_holders
+from mlworkbench.remote.gpus.abstract_sockets import AbstractSocket
+from mlworkbench.remote.gpus.gpu_selection import GpuUnavailable, describe_use, find_candidates, pick_gpus
+from mlworkbench.remote.gpus.lease_sockets import match_holders
 from mlworkbench.remote.shared.gpu_request import ALL, COUNT, FREE, LIST, NONE, Request, parse
 
 GIB = 1 << 30
@@ -39,7 +39,7 @@ def test_requests(text, request_):
 
 
 @pytest.mark.parametrize(
-    ("text", "word"),
+    ("text", "message"),
     [
         ("", "empty"),
         ("0", "use none for no GPU"),
@@ -57,8 +57,8 @@ def test_requests(text, request_):
         ("GPU-a b", "neither"),
     ],
 )
-def test_what_is_no_request_says_why(text, word):
-    with pytest.raises(ValueError, match=word):
+def test_invalid_requests(text, message):
+    with pytest.raises(ValueError, match=message):
         parse(text)
 
 
@@ -71,7 +71,7 @@ TWO = {"gpus": [gpu(0), gpu(1)], "problem": None}
 
 
 @pytest.mark.parametrize(
-    ("text", "looked", "word"),
+    ("text", "inventory", "message"),
     [
         ("1", {"gpus": [], "problem": "the NVIDIA driver is not loaded"}, "no usable GPU: the NVIDIA driver"),
         ("3", TWO, "cannot provide 3 GPUs; it has 2 GPUs: 0 NVIDIA H200"),
@@ -84,13 +84,13 @@ TWO = {"gpus": [gpu(0), gpu(1)], "problem": None}
         ("all", {"gpus": [gpu(0, error="lost")], "problem": None}, "GPU 0: lost"),
     ],
 )
-def test_waiting_for_what_will_never_be_there_is_refused(text, looked, word):
-    with pytest.raises(Impossible, match=word):
-        candidates(parse(text), looked)
+def test_requests_that_can_never_be_fulfilled(text, inventory, message):
+    with pytest.raises(GpuUnavailable, match=message):
+        find_candidates(parse(text), inventory)
 
 
 @pytest.mark.parametrize(
-    ("text", "taken", "kept", "got", "reason"),
+    ("text", "taken", "reserved", "uuids", "reason"),
     [
         ("1", {}, {}, ["GPU-0"], None),
         ("1", {"GPU-0": "held by run a"}, {}, ["GPU-1"], None),
@@ -111,9 +111,9 @@ def test_waiting_for_what_will_never_be_there_is_refused(text, looked, word):
         ("h200", {"GPU-0": "held by run a", "GPU-1": "held by run a"}, {}, [], "GPU 0, 1 held by run a"),
     ],
 )
-def test_who_gets_which(text, taken, kept, got, reason):
+def test_pick_gpus(text, taken, reserved, uuids, reason):
     request = parse(text)
-    assert pick(request, candidates(request, TWO), taken, kept) == (got, reason)
+    assert pick_gpus(request, find_candidates(request, TWO), taken, reserved) == (uuids, reason)
 
 
 @pytest.mark.parametrize(
@@ -128,18 +128,18 @@ def test_who_gets_which(text, taken, kept, got, reason):
             "used by process 7 (train.py, user bob)",
         ),
         ({"processes": [{"pid": 7, "memory": 20 * GIB, "kind": "graphics"}], "memory_used": 21 * GIB}, None),
-        ({"memory_used": 7 * GIB}, None),  # 5 % of 140
+        ({"memory_used": 7 * GIB}, None),  # 5 % of its memory
         ({"memory_used": 14 * GIB}, "used by unknown processes: 10 % of its memory is in use"),
     ],
 )
-def test_who_only_draws_does_not_keep_a_gpu_busy(facts, why):
-    assert use_of(gpu(0, **facts)) == why
+def test_graphics_does_not_count_as_use(facts, why):
+    assert describe_use(gpu(0, **facts)) == why
 
 
-def test_who_holds_a_gpu_is_its_owner_and_labels_of_others_do_not_count():
+def test_labels_of_other_users_are_ignored():
     names = [
         ("GPU-a", 1001),
-        ("GPU-a/0/demo-swift", 1001),  # the number is written by the holder, and not what counts
+        ("GPU-a/0/demo-swift", 1001),  # the user ID in the label is ignored: the holder can write any number
         ("GPU-a/1001/other", 1002),
         ("GPU-b", 1003),
         ("GPU-b/1003/\x1b[31mbad", 1003),
@@ -147,17 +147,17 @@ def test_who_holds_a_gpu_is_its_owner_and_labels_of_others_do_not_count():
         ("GPU-\x1b[31m", 1002),
         ("", 1002),
     ]
-    found = find_holders([Listed(f"mlw-gpu-{name}", uid, 0) for name, uid in names])
-    assert {uuid: (one.uid, one.run, one.verified) for uuid, one in found.items()} == {
+    holders = match_holders([AbstractSocket(f"mlw-gpu-{name}", uid, 0) for name, uid in names])
+    assert {uuid: (holder.uid, holder.run, holder.verified) for uuid, holder in holders.items()} == {
         "GPU-a": (1001, "demo-swift", True),
         "GPU-b": (1003, None, True),
     }
 
 
-def test_an_old_kernel_names_no_owners():
+def test_an_old_kernel_reports_no_owners():
     names = ("GPU-a", "GPU-a/1001/demo-swift", "GPU-b")
-    found = find_holders([Listed(f"mlw-gpu-{name}", None, 0) for name in names])
-    assert {uuid: (one.uid, one.run, one.verified) for uuid, one in found.items()} == {
+    holders = match_holders([AbstractSocket(f"mlw-gpu-{name}", None, 0) for name in names])
+    assert {uuid: (holder.uid, holder.run, holder.verified) for uuid, holder in holders.items()} == {
         "GPU-a": (1001, "demo-swift", False),
         "GPU-b": (None, None, False),
     }

@@ -1,4 +1,4 @@
-"""Pid → run, on /proc as it was seen on machines with different engines."""
+"""Assignment of pids to runs, with /proc contents from machines with different container engines."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-from mlworkbench.remote.gpus.whose import Owner, Processes, called, in_group, owner_of
+from mlworkbench.remote.gpus.process_owner import Owner, ProcessTable, display_name, find_owner, is_in_cgroup
 
 ID = "3f4a9c0d7e5b1a2c8d6f0e9b4a7c5d3e1f2a8b6c9d0e7f5a4b3c2d1e0f9a8b7c"
 OTHER = "b" * 64
 
-# What /proc/<pid>/cgroup really says: of the container's first process, of the engine's process above it, of another
-# process in the same container, and of one in another container.
+# Real contents of /proc/<pid>/cgroup: the container's first process, the engine's process that started it, another
+# process in the same container, and a process in another container.
 V1 = """12:devices:/docker/{0}
 11:memory:/docker/{0}
 10:cpu,cpuacct:/docker/{0}
@@ -42,65 +42,65 @@ ENGINES = {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_in_the_container_or_not(engine):
+def test_processes_inside_and_outside_a_container(engine):
     inside, outside = ENGINES[engine]
-    own, above = inside.format(ID), outside.format(ID)
-    assert in_group(own, own, above)
-    assert not in_group(inside.format(OTHER), own, above)
-    assert not in_group(above, own, above)
-    assert not in_group("0::/user.slice/user-1001.slice/session-3.scope\n", own, above)
-    assert not in_group("", own, above)
+    container, engine_process = inside.format(ID), outside.format(ID)
+    assert is_in_cgroup(container, container, engine_process)
+    assert not is_in_cgroup(inside.format(OTHER), container, engine_process)
+    assert not is_in_cgroup(engine_process, container, engine_process)
+    assert not is_in_cgroup("0::/user.slice/user-1001.slice/session-3.scope\n", container, engine_process)
+    assert not is_in_cgroup("", container, engine_process)
 
 
-def test_a_group_below_the_containers():
-    own = V2.format(ID)
-    assert in_group(own.strip() + "/system.slice/ssh.service\n", own, V2_SHIM)
-    assert not in_group(own.strip() + "-other\n", own, V2_SHIM)
+def test_subgroups_of_a_container():
+    container = V2.format(ID)
+    assert is_in_cgroup(container.strip() + "/system.slice/ssh.service\n", container, V2_SHIM)
+    assert not is_in_cgroup(container.strip() + "-other\n", container, V2_SHIM)
     podman = PODMAN.format(ID)
-    assert in_group(podman.replace("/container", "/exec-1"), podman, CONMON.format(ID))
+    assert is_in_cgroup(podman.replace("/container", "/exec-1"), podman, CONMON.format(ID))
 
 
 @pytest.mark.parametrize("text", ["0::/\n", "0::/user.slice/user-1000.slice/session-2.scope\n", V1_SHIM])
-def test_an_engine_that_makes_no_group_says_nothing(text):
-    """Rootless without delegation, or a machine that is itself a container: all processes look the same."""
-    assert not in_group(text, text, text)
+def test_an_engine_that_creates_no_group_matches_nothing(text):
+    """All processes share a control group if a rootless engine has no delegation, or if the machine is a container."""
+    assert not is_in_cgroup(text, text, text)
 
 
-class Fake:
-    """A /proc: pid → parent, and what else is known of it."""
+class FakeProc:
+    """A fake /proc."""
 
     def __init__(self, folder):
         self.folder = folder
-        self.put_into_table("self", "pid:[1]")
+        self.set_namespace("self", "pid:[1]")
 
-    def put_into_table(self, pid, table):
+    def set_namespace(self, pid, table):
         (self.folder / str(pid) / "ns").mkdir(parents=True)
         (self.folder / str(pid) / "ns" / "pid").symlink_to(table)
 
     def add(
         self, pid, parent, groups="0::/user.slice\n", environ=b"", state="S", cmdline=b"python\0x.py\0", uid=0, **more
     ):
-        place = self.folder / str(pid)
-        self.put_into_table(pid, more.get("table", "pid:[1]"))
-        rest = ["0"] * 50
-        rest[0], rest[1], rest[19] = state, str(parent), str(pid * 10)
-        (place / "stat").write_text(f"{pid} (a ) b) {' '.join(rest)}\n")
-        (place / "cgroup").write_text(groups)
-        (place / "environ").write_bytes(environ)
-        (place / "cmdline").write_bytes(cmdline)
-        (place / "status").write_text(f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        folder = self.folder / str(pid)
+        self.set_namespace(pid, more.get("table", "pid:[1]"))
+        fields = ["0"] * 50
+        fields[0], fields[1], fields[19] = state, str(parent), str(pid * 10)
+        (folder / "stat").write_text(f"{pid} (a ) b) {' '.join(fields)}\n")
+        (folder / "cgroup").write_text(groups)
+        (folder / "environ").write_bytes(environ)
+        (folder / "cmdline").write_bytes(cmdline)
+        (folder / "status").write_text(f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
 
 
 @pytest.fixture
 def proc(tmp_path):
-    made = Fake(tmp_path)
-    made.add(1, 0)
-    made.add(10, 1, environ=b"MLW_SUPERVISOR=1\0MLW_RUN_FOLDER=/s/runs/other\0")
-    return made
+    fake = FakeProc(tmp_path)
+    fake.add(1, 0)
+    fake.add(10, 1, environ=b"MLW_SUPERVISOR=1\0MLW_RUN_FOLDER=/s/runs/other\0")
+    return fake
 
 
 def owner(proc, pid, *owners):
-    return owner_of(pid, owners, Processes(str(proc.folder)))
+    return find_owner(pid, owners, ProcessTable(str(proc.folder)))
 
 
 def test_by_descent(proc):
@@ -111,30 +111,30 @@ def test_by_descent(proc):
     assert [owner(proc, pid, run) for pid in (20, 21, 30, 10, 1, 999)] == ["demo", "demo", None, None, None, None]
 
 
-def test_by_the_mark_of_a_process_that_left_its_parents(proc):
+def test_by_variables_of_a_detached_process(proc):
     proc.add(40, 1, environ=b"A=1\0MLW_RUN_ID=demo\0MLW_RUN_FOLDER=/s/runs/demo\0")
-    proc.add(41, 40, environ=b"")  # env -i
+    proc.add(41, 40, environ=b"")  # started with env -i
     proc.add(42, 1, environ=b"MLW_RUN_ID=demo2\0")
     run = Owner("demo", "/s/runs/demo", [20])
     assert [owner(proc, pid, run) for pid in (40, 41, 42)] == ["demo", "demo", None]
 
 
-def test_a_supervisor_is_nobodys_and_neither_is_what_it_stands_on(proc):
+def test_supervisors_and_their_ancestors_belong_to_no_run(proc):
     proc.add(50, 10)
     assert owner(proc, 50, Owner("other", "/s/runs/other", [])) is None
 
 
-def test_by_the_containers_group(proc):
-    proc.add(60, 1, V2_SHIM)  # the shim
+def test_by_control_group(proc):
+    proc.add(60, 1, V2_SHIM)  # the engine's shim
     proc.add(61, 60, V2.format(ID))  # the container's first process
-    proc.add(62, 60, V2.format(ID))  # docker exec: not below the first
+    proc.add(62, 60, V2.format(ID))  # docker exec: not a child of the first process
     proc.add(63, 61, V2.format(ID), uid=1000)
     proc.add(64, 60, V2.format(OTHER))
     run = Owner("demo", "/s/runs/demo", [None], init=61)
     assert [owner(proc, pid, run) for pid in (61, 62, 63, 64, 60)] == ["demo", "demo", "demo", None, None]
 
 
-def test_the_right_one_of_two_runs(proc):
+def test_two_runs_are_distinguished(proc):
     proc.add(70, 10)
     proc.add(71, 10)
     proc.add(72, 71)
@@ -142,22 +142,22 @@ def test_the_right_one_of_two_runs(proc):
     assert [owner(proc, pid, *runs) for pid in (70, 72)] == ["a", "b"]
 
 
-EVIL, VICTIM = (b"MLW_RUN_ID=%s\0MLW_RUN_FOLDER=/s/runs/%s\0" % (one, one) for one in (b"evil", b"victim"))
+EVIL, VICTIM = (b"MLW_RUN_ID=%s\0MLW_RUN_FOLDER=/s/runs/%s\0" % (name, name) for name in (b"evil", b"victim"))
 
 
-def test_a_mark_does_not_make_a_process_anothers(proc):
+def test_variables_cannot_claim_another_run(proc):
     proc.add(100, 10, environ=EVIL)
-    proc.add(101, 100, environ=VICTIM)  # env MLW_RUN_ID=victim …
+    proc.add(101, 100, environ=VICTIM)  # started with env MLW_RUN_ID=victim
     evil, victim = Owner("evil", "/s/runs/evil", [100]), Owner("victim", "/s/runs/victim", [999])
     for owners in ([evil, victim], [victim, evil]):
         assert owner(proc, 101, *owners) == "evil"
     assert owner(proc, 101, victim) is None, "the supervisor of a run does not know the others"
 
 
-def test_nor_does_a_mark_in_a_container(proc):
+def test_variables_in_a_container_cannot_claim_another_run(proc):
     proc.add(110, 1, V2_SHIM)
     proc.add(111, 110, V2.format(ID), environ=EVIL, table="pid:[2]")
-    proc.add(112, 110, V2.format(ID), environ=VICTIM, table="pid:[2]")  # docker exec: the script chose all of it
+    proc.add(112, 110, V2.format(ID), environ=VICTIM, table="pid:[2]")  # forged variable, not a child
     proc.add(113, 110, V2.format(OTHER), environ=VICTIM, table="pid:[3]")
     evil = Owner("evil", "/s/runs/evil", init=111)
     for victim in (Owner("victim", "/s/runs/victim", [999]), Owner("victim", "/s/runs/victim", init=113)):
@@ -166,7 +166,7 @@ def test_nor_does_a_mark_in_a_container(proc):
     assert owner(proc, 113, victim, evil) == "victim"
 
 
-def test_a_run_that_was_started_by_another(proc):
+def test_a_run_started_by_another_run(proc):
     proc.add(120, 10)
     proc.add(121, 120, environ=b"MLW_SUPERVISOR=1\0")
     proc.add(122, 121)
@@ -174,20 +174,20 @@ def test_a_run_that_was_started_by_another(proc):
     assert owner(proc, 122, outer, inner) == owner(proc, 122, inner, outer) == "inner"
 
 
-def test_a_dead_process_is_nobodys(proc):
+def test_a_dead_process_belongs_to_no_run(proc):
     proc.add(80, 10, state="Z")
     assert owner(proc, 80, Owner("demo", "/s/runs/demo", [80])) is None
 
 
-def test_who_and_what_a_process_is(proc):
+def test_name_and_user_of_a_process(proc):
     proc.add(90, 1, cmdline=b"/usr/bin/python3\0-u\0/home/ana/train.py\0--lr\0" + b"1\0", uid=os.getuid())
-    table = Processes(str(proc.folder))
-    assert table.name(90) == "train.py" and table.user(90) == Processes().user(os.getpid())
+    table = ProcessTable(str(proc.folder))
+    assert table.name(90) == "train.py" and table.user(90) == ProcessTable().user(os.getpid())
     assert table.name(999) is None and table.user(999) is None
 
 
 @pytest.mark.parametrize(
-    ("words", "name"),
+    ("arguments", "name"),
     [
         (["python3", "train.py"], "train.py"),
         (["/opt/env/bin/python", "-W", "ignore", "-u", "/w/a.py", "x"], "a.py"),
@@ -197,5 +197,5 @@ def test_who_and_what_a_process_is(proc):
         (["/usr/bin/Xorg", ":0"], "Xorg"),
     ],
 )
-def test_what_a_process_is_called(words, name):
-    assert called(words) == name
+def test_display_names(arguments, name):
+    assert display_name(arguments) == name

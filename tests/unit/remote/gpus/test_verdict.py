@@ -1,13 +1,13 @@
-"""Was the GPU used, and why not: each verdict and each cause, as tables."""
+"""Every GPU verdict and every cause with its remedy."""
 
 from __future__ import annotations
 
 import pytest
 
 from mlworkbench.explain import symptom, symptom_of
-from mlworkbench.remote import complaints
-from mlworkbench.remote.gpus.signs import read_signs
-from mlworkbench.remote.gpus.verdict import judge, start_line
+from mlworkbench.remote import engine_errors
+from mlworkbench.remote.gpus.log_patterns import find_log_patterns
+from mlworkbench.remote.gpus.verdict import decide_verdict, start_line
 
 GIB = 1 << 30
 STARTED = {"started": True, "held": True}
@@ -49,26 +49,28 @@ IDLE = {
 CONTEXT = {**IDLE, "mine_share": 0.9, "peak_memory": GIB // 2, "pids": {"7": {"name": "a.py"}}}
 
 
-def verdict(*gpus, asked="1", facts=STARTED, evidence=None, failed=False, **summary):
-    told = {"gpus": list(gpus), **summary}
-    return judge(told, asked, facts, {"driver": "580.65.06", "frameworks": TORCH, **(evidence or {})}, failed)
+def verdict(*gpus, requested="1", facts=STARTED, evidence=None, failed=False, **summary):
+    measured = {"gpus": list(gpus), **summary}
+    return decide_verdict(
+        measured, requested, facts, {"driver": "580.65.06", "frameworks": TORCH, **(evidence or {})}, failed
+    )
 
 
-def test_the_line_of_a_run_that_used_its_gpu():
-    found = verdict(gpu())
-    assert found["line"] == (
+def test_summary_line_of_a_run_that_used_its_gpu():
+    result = verdict(gpu())
+    assert result["line"] == (
         "GPU used: yes – NVIDIA H200, 93 % of the time, peak 71 GiB, 41 Wh, by train.py (pid 4711)"
     )
-    assert (found["used"], found["diagnosis"], found["reason"]) == ("yes", None, None)
-    assert found["gpus"][0]["pids"] == {"4711": {"name": "train.py", "user": "ada", "peak": 71 * GIB}}
+    assert (result["used"], result["diagnosis"], result["reason"]) == ("yes", None, None)
+    assert result["gpus"][0]["pids"] == {"4711": {"name": "train.py", "user": "ada", "peak": 71 * GIB}}
 
 
 @pytest.mark.parametrize(
-    ("gpus", "more", "used", "word"),
+    ("gpus", "options", "used", "text"),
     [
-        ([gpu(), gpu(uuid="GPU-b")], {"asked": "2"}, "yes", "2 × NVIDIA H200"),
-        ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"asked": "2"}, "partly", "1 of 2 GPUs were used"),
-        ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"asked": None}, "yes", "NVIDIA H200"),  # it sees two and needs one
+        ([gpu(), gpu(uuid="GPU-b")], {"requested": "2"}, "yes", "2 × NVIDIA H200"),
+        ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"requested": "2"}, "partly", "1 of 2 GPUs were used"),
+        ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"requested": None}, "yes", "NVIDIA H200"),  # nothing requested
         ([gpu(mean_utilisation=4.04)], {}, "partly", "4.0 % of the time"),
         ([gpu(**IDLE)], {}, "no", "no process of the run opened a GPU"),
         ([gpu(**CONTEXT)], {}, "no", "ran nothing on it"),
@@ -90,15 +92,15 @@ def test_the_line_of_a_run_that_used_its_gpu():
         ),
         ([gpu(**{**IDLE, "mine_share": None})], {}, "no", "idle"),
         ([gpu(**{**CONTEXT, "busy_share": None, "mean_utilisation": None})], {}, "unknown", "its utilization"),
-        ([gpu(others_share=0.9)], {"facts": {"started": True}, "asked": None}, "yes", "the figures include theirs"),
+        ([gpu(others_share=0.9)], {"facts": {"started": True}, "requested": None}, "yes", "the figures include theirs"),
         ([gpu(energy_wh=0.042)], {}, "yes", "0.042 Wh"),
         ([gpu(peak_memory=None, energy_wh=None)], {}, "yes", "93 % of the time, by train.py"),
     ],
 )
-def test_verdicts(gpus, more, used, word):
-    found = verdict(*gpus, **more)
-    assert found["used"] == used
-    assert word in found["line"]
+def test_verdicts(gpus, options, used, text):
+    result = verdict(*gpus, **options)
+    assert result["used"] == used
+    assert text in result["line"]
 
 
 NO_GPU = gpu(**IDLE)
@@ -106,7 +108,7 @@ OOM = {"signs": ["out of memory"]}
 
 
 @pytest.mark.parametrize(
-    ("gpus", "more", "cause", "remedy"),
+    ("gpus", "options", "cause", "remedy"),
     [
         pytest.param(
             [NO_GPU],
@@ -129,7 +131,7 @@ OOM = {"signs": ["out of memory"]}
             "jax[cuda12]",
             id="jax without plugin",
         ),
-        pytest.param([NO_GPU], {"evidence": {"signs": ["cpu build"]}}, "has no CUDA", "torch", id="torch says so"),
+        pytest.param([NO_GPU], {"evidence": {"signs": ["cpu build"]}}, "has no CUDA", "torch", id="torch reports it"),
         pytest.param(
             [NO_GPU],
             {"evidence": {"driver": "470.82.01"}},
@@ -146,7 +148,7 @@ OOM = {"signs": ["out of memory"]}
         ),
         pytest.param(
             [NO_GPU],
-            {"asked": None, "evidence": {"container": True, "container_gpus": None}},
+            {"requested": None, "evidence": {"container": True, "container_gpus": None}},
             "the container was started without GPUs: nvidiaDocker is not set",
             "nvidiaDocker: true",
             id="nvidiaDocker missing",
@@ -155,7 +157,7 @@ OOM = {"signs": ["out of memory"]}
             [],
             {
                 "facts": {"started": False},
-                "evidence": {"code": complaints.NO_GPU},
+                "evidence": {"code": engine_errors.NO_GPU},
             },
             "NVIDIA Container Toolkit is missing",
             "nvidia-ctk",
@@ -183,10 +185,10 @@ OOM = {"signs": ["out of memory"]}
         ),
         pytest.param(
             [gpu(**{**IDLE, "peak_memory_others": 100 * GIB, "peak_memory_device": 100 * GIB})],
-            {"asked": None, "evidence": OOM},
+            {"requested": None, "evidence": OOM},
             "100.0 GiB of the memory of NVIDIA H200 were used by other processes",
             "--gpus 1",
-            id="taken by somebody else",
+            id="used by other processes",
         ),
         pytest.param(
             [gpu(**CONTEXT)], {}, "opened the GPU but ran nothing on it", 'model.to("cuda")', id="context only"
@@ -224,7 +226,7 @@ OOM = {"signs": ["out of memory"]}
             {"failed": True, "evidence": {"signs": ["lost"], "container": True, "container_gpus": ["GPU-a"]}},
             "as happens after a systemd reload",
             "cgroupfs",
-            id="lost by a container",
+            id="lost in a container",
         ),
         pytest.param(
             [gpu(throttled_share=0.7, reasons={"heat": 0.7})],
@@ -242,7 +244,7 @@ OOM = {"signs": ["out of memory"]}
         ),
         pytest.param(
             [gpu(), gpu(uuid="GPU-b", **IDLE)],
-            {"asked": "2"},
+            {"requested": "2"},
             "1 of the 2 GPUs were never opened",
             "fewer",
             id="one idle",
@@ -252,31 +254,31 @@ OOM = {"signs": ["out of memory"]}
         ),
         pytest.param([NO_GPU], {"evidence": {"frameworks": {}}}, "no package", "add a framework", id="no framework"),
         pytest.param([NO_GPU], {}, "the script never opened the GPU", "--gpus none", id="never opened"),
-        pytest.param([gpu(mean_utilisation=4.0)], {}, "busy only 4 % of the time", "larger batch", id="rarely"),
+        pytest.param([gpu(mean_utilisation=4.0)], {}, "busy only 4 % of the time", "larger batch", id="mostly idle"),
     ],
 )
-def test_each_cause_with_its_remedy(gpus, more, cause, remedy):
-    found = verdict(*gpus, **more)["diagnosis"]
-    assert found is not None
-    assert cause in found["cause"]
-    assert remedy in found["remedy"]
-    page = symptom(found["explain"]).name
-    assert symptom_of(found["cause"], ("gpu", "containers")) in (page, None), "the page has the message"
+def test_each_cause_with_its_remedy(gpus, options, cause, remedy):
+    result = verdict(*gpus, **options)["diagnosis"]
+    assert result is not None
+    assert cause in result["cause"]
+    assert remedy in result["remedy"]
+    page = symptom(result["explain"]).name
+    assert symptom_of(result["cause"], ("gpu", "containers")) in (page, None), "the page has the message"
 
 
 @pytest.mark.parametrize("gpus", [[NO_GPU], [gpu(**CONTEXT)]], ids=["never opened", "context only"])
-def test_a_script_that_failed_first_gets_no_remedy_about_devices(gpus):
-    found = verdict(*gpus, failed=True)["diagnosis"]
-    assert (found["cause"], found["remedy"]) == ("the script failed before it used the GPU", None)
+def test_no_remedy_for_a_script_that_failed_early(gpus):
+    result = verdict(*gpus, failed=True)["diagnosis"]
+    assert (result["cause"], result["remedy"]) == ("the script failed before it used the GPU", None)
 
 
-def test_a_failure_that_the_evidence_explains_is_explained():
-    found = verdict(gpu(**CONTEXT, peak_memory_device=GIB // 2), failed=True, evidence={"signs": ["out of memory"]})[
+def test_evidence_explains_a_failure():
+    result = verdict(gpu(**CONTEXT, peak_memory_device=GIB // 2), failed=True, evidence={"signs": ["out of memory"]})[
         "diagnosis"
     ]
-    assert "ran out of GPU memory" in found["cause"] and "smaller batch" in found["remedy"]
-    found = verdict(NO_GPU, failed=True, evidence={"signs": ["no device"]})["diagnosis"]
-    assert found["cause"] == "CUDA found no GPU"
+    assert "ran out of GPU memory" in result["cause"] and "smaller batch" in result["remedy"]
+    result = verdict(NO_GPU, failed=True, evidence={"signs": ["no device"]})["diagnosis"]
+    assert result["cause"] == "CUDA found no GPU"
 
 
 CPU_TORCH = {"torch": {"version": "2.7.0+cpu", "gpu": False, "cuda": None}}
@@ -295,24 +297,24 @@ CPU_TORCH = {"torch": {"version": "2.7.0+cpu", "gpu": False, "cuda": None}}
         ),
     ],
 )
-def test_a_remedy_names_only_what_counts_on_the_target(evidence, remedy):
-    found = verdict(NO_GPU, evidence=evidence)["diagnosis"]
-    assert remedy in found["remedy"]
-    assert ("conda_dependencies" in found["remedy"]) == ("python" not in evidence)
+def test_the_remedy_fits_the_environment_of_the_target(evidence, remedy):
+    result = verdict(NO_GPU, evidence=evidence)["diagnosis"]
+    assert remedy in result["remedy"]
+    assert ("conda_dependencies" in result["remedy"]) == ("python" not in evidence)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "more"),
+    ("gpus", "options"),
     [
         ([gpu()], {}),
-        ([NO_GPU], {"asked": None}),  # a script that has nothing to do with GPUs
-        ([NO_GPU], {"asked": None, "evidence": {"container": True, "frameworks": {}}}),
-        ([gpu()], {"failed": True}),  # it failed for reasons of its own
+        ([NO_GPU], {"requested": None}),  # nothing indicates that the run needs a GPU
+        ([NO_GPU], {"requested": None, "evidence": {"container": True, "frameworks": {}}}),
+        ([gpu()], {"failed": True}),  # failed for a reason other than the GPU
         ([gpu(mean_utilisation=30.0)], {"cpu_share": 0.1, "busiest": 0.2, "disk_share": 0.0}),
     ],
 )
-def test_nothing_is_made_up(gpus, more):
-    assert verdict(*gpus, **more)["diagnosis"] is None
+def test_no_diagnosis_without_evidence(gpus, options):
+    assert verdict(*gpus, **options)["diagnosis"] is None
 
 
 @pytest.mark.parametrize(
@@ -336,11 +338,11 @@ def test_nothing_is_made_up(gpus, more):
         ("MemoryError", []),
     ],
 )
-def test_words_of_the_frameworks(log, signs):
-    assert read_signs(log) == signs
+def test_log_messages_of_frameworks(log, signs):
+    assert find_log_patterns(log) == signs
 
 
-def test_the_line_at_the_start_names_what_the_original_named():
+def test_start_line_contains_the_same_facts_as_azure_ml_workbench():
     facts = {"index": 0, "name": "Tesla K80", "capability": "3.7", "memory_clock": 2505, "bus_id": "06C3:00:00.0"}
     line = start_line({**facts, "memory_total": 11.17 * GIB, "memory_free": 11.1 * GIB})
     assert line == (

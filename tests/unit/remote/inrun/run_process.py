@@ -1,4 +1,4 @@
-"""A run folder and an interpreter: scripts with the in-run library, judged from the files that they leave."""
+"""Run scripts with the in-run library in a run folder, and read the files that they write."""
 
 import json
 import os
@@ -10,24 +10,24 @@ import pytest
 
 from tests.interpreters import from_version, oldest_and_newest
 
-INRUN = Path(__file__).parents[2] / "src/mlworkbench/remote/inrun"
+INRUN = Path(__file__).parents[4] / "src/mlworkbench/remote/inrun"
 PYTHONS = from_version((3, 6))
-ENDS = oldest_and_newest((3, 6))
+OLDEST_AND_NEWEST = oldest_and_newest((3, 6))
 
 
-def names_of(pythons):
+def version_names(pythons):
     return ["{}.{}".format(*version) for version, _ in pythons]
 
 
-# Every test runs in the oldest and in the newest Python. Those marked with this one run in all, because Pythons are
-# known to differ in what they test: 3.7 tells of forks (os.register_at_fork), 3.8 ends by the signal of Ctrl-C, 3.9
-# ends threads before functions of atexit, 3.12 starts no thread at the end and warns of forks beside threads; what
-# finds modules changes now and then.
-EVERY_PYTHON = pytest.mark.parametrize("place", PYTHONS, ids=names_of(PYTHONS), indirect=True)
+# Every test runs with the oldest and the newest Python. Tests with this mark run with all versions, which differ:
+# 3.7 has fork hooks (os.register_at_fork), 3.8 exits with the signal of Ctrl-C, 3.9 ends threads before atexit
+# functions, and 3.12 starts no thread at exit and warns about forks with threads. The import system also changes
+# in some versions.
+EVERY_PYTHON = pytest.mark.parametrize("runner", PYTHONS, ids=version_names(PYTHONS), indirect=True)
 ON_POSIX = pytest.mark.skipif(os.name == "nt", reason="needs fork and signals")
 
 
-class Place:
+class ScriptRunner:
     """A run folder, and an interpreter that runs scripts in it with a clean environment."""
 
     def __init__(self, version, python, library, tmp_path):
@@ -61,7 +61,7 @@ class Place:
         )
 
     def run(self, script, code=0, stderr="", options=()):
-        """Run to the end; gives stdout. ``stderr=None``: the caller judges ``self.stderr`` itself."""
+        """Run a script, check its exit code and stderr, and return stdout. ``stderr=None``: do not check stderr."""
         with self.start(script, options) as process:
             stdout, self.stderr = process.communicate(timeout=120)
         assert process.returncode == code, self.stderr
@@ -69,52 +69,52 @@ class Place:
         return stdout
 
     def files(self):
-        """The lines of every metrics file: whole strict JSON, numbered from 1 without a gap."""
-        return [lines_of(path.read_bytes()) for path in sorted(self.metrics.iterdir())]
+        """Return the lines of every metrics file: strict JSON, numbered from 1 without gaps."""
+        return [parse_lines(path.read_bytes()) for path in sorted(self.metrics.iterdir())]
 
     def records(self, kind=None):
-        """(kind, data) of everything else than metrics, or the data of one kind."""
-        found = [(line["k"], from_leaf(line["d"])) for file in self.files() for line in file if "k" in line]
-        return found if kind is None else [data for one, data in found if one == kind]
+        """Return (kind, data) of all records except metrics, or the data of one kind."""
+        records = [(line["k"], from_leaf(line["d"])) for file in self.files() for line in file if "k" in line]
+        return records if kind is None else [data for record_kind, data in records if record_kind == kind]
 
     def points(self):
-        found = []
+        points = []
         for line in (line for file in self.files() for line in file if "n" in line):
             if "of" not in line:
-                found.append((line["n"], value_of(line), line.get("s")))
+                points.append((line["n"], value_of(line), line.get("s")))
             elif line["of"][:2] == [[], 0]:
-                found.append((line["n"], from_leaf(line["v"]), line.get("s")))
+                points.append((line["n"], from_leaf(line["v"]), line.get("s")))
             else:
-                found[-1] = (line["n"], joined(found[-1][1], line), line.get("s"))
-        return found
+                points[-1] = (line["n"], join_piece(points[-1][1], line), line.get("s"))
+        return points
 
 
-def lines_of(data):
+def parse_lines(data):
     assert data.endswith(b"\n")
-    lines = [strict(line) for line in data.decode("ascii").splitlines()]
-    # The pieces of a long value have one number.
+    lines = [parse_strict(line) for line in data.decode("ascii").splitlines()]
+    # All pieces of a long value have the same number.
     numbers = [line["i"] for line in lines if "lost" not in line and line.get("of", [[], 0])[:2] == [[], 0]]
     assert numbers == list(range(1, len(numbers) + 1))
     return lines
 
 
-def strict(text):
-    def refuse(word):
+def parse_strict(text):
+    def reject(word):
         raise AssertionError("not strict JSON: " + word)
 
-    return json.loads(text, parse_constant=refuse)
+    return json.loads(text, parse_constant=reject)
 
 
 def value_of(line):
-    """What a reader at home makes of a line: the reference for the format."""
+    """Return the value of a line as the client parses it."""
     return float(line["v"]) if "f" in line else from_leaf(line["v"])
 
 
-def joined(value, line):
-    """A long value with one more of its pieces."""
-    way, start, _ = line["of"]
-    if way:
-        value[way[0]] = joined(value[way[0]], dict(line, of=[way[1:], *line["of"][1:]]))
+def join_piece(value, line):
+    """Return a long value with the piece in this line added."""
+    path, start, _ = line["of"]
+    if path:
+        value[path[0]] = join_piece(value[path[0]], dict(line, of=[path[1:], *line["of"][1:]]))
         return value
     assert len(value) == start
     return value + from_leaf(line["v"])
@@ -122,5 +122,5 @@ def joined(value, line):
 
 def from_leaf(value):
     if isinstance(value, dict):
-        return float(value["f"]) if list(value) == ["f"] else {name: from_leaf(one) for name, one in value.items()}
+        return float(value["f"]) if list(value) == ["f"] else {name: from_leaf(item) for name, item in value.items()}
     return [from_leaf(element) for element in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The in-run library, in old and new Pythons (see inrun.py), judged from the files that its processes leave."""
+"""The in-run library in old and new Pythons (see run_process.py), tested by the files that its processes write."""
 
 import ast
 import json
@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from .inrun import EVERY_PYTHON, INRUN, ON_POSIX, PYTHONS, lines_of, names_of
+from .run_process import EVERY_PYTHON, INRUN, ON_POSIX, PYTHONS, parse_lines, version_names
 
 # -- values, names, steps ------------------------------------------------------------------------------------
 
@@ -66,8 +66,8 @@ VALUES = """
 
 
 @EVERY_PYTHON
-def test_values_come_back_as_they_were(place):
-    place.run(
+def test_values_are_preserved(runner):
+    runner.run(
         VALUES
         + """
     from mlworkbench import log
@@ -116,13 +116,13 @@ def test_values_come_back_as_they_were(place):
         "x" * 10240: 4,
         "\U0001f600" * 2560: 5,
     }
-    # repr tells 1 from 1.0 and True, -0.0 from 0.0, and makes nan equal to nan
-    found = {name: repr(value) for name, value, _ in place.points()}
-    assert found == {name: repr(value) for name, value in expected.items()}
+    # repr distinguishes 1, 1.0, and True, and -0.0 from 0.0, and makes nan equal to nan
+    values = {name: repr(value) for name, value, _ in runner.points()}
+    assert values == {name: repr(value) for name, value in expected.items()}
 
 
-def test_lines_are_as_documented(here):
-    here.run(
+def test_format_of_lines(current_runner):
+    current_runner.run(
         """
         import time
         from mlworkbench import log
@@ -132,7 +132,7 @@ def test_lines_are_as_documented(here):
         log("row", [0.5, float("-inf")])
         """
     )
-    (file,) = here.metrics.iterdir()
+    (file,) = current_runner.metrics.iterdir()
     pid, _, rest = file.name.partition("-")
     assert pid.isdigit()
     assert re.fullmatch("[0-9a-f]{16}", rest)
@@ -145,8 +145,8 @@ def test_lines_are_as_documented(here):
     ]
 
 
-def test_times_are_those_of_the_calls(here):
-    bounds = here.run(
+def test_points_have_the_time_of_the_call(current_runner):
+    bounds = current_runner.run(
         """
         import time
         from mlworkbench import log
@@ -156,14 +156,14 @@ def test_times_are_those_of_the_calls(here):
             print(before, time.time())
         """
     )
-    (file,) = here.files()
+    (file,) = current_runner.files()
     for line, bound in zip(file, bounds.splitlines(), strict=True):
         before, after = (float(word) for word in bound.split())
         assert before - 1e-6 <= line["t"] <= after + 1e-6
 
 
-def test_a_dict_logs_several_and_steps_are_whole_numbers(place):
-    place.run(
+def test_dicts_and_steps(runner):
+    runner.run(
         """
         from mlworkbench import log
 
@@ -182,13 +182,13 @@ def test_a_dict_logs_several_and_steps_are_whole_numbers(place):
         """
     )
     steps = [0, -1, 2**63 - 1, -(2**63), 5, 6, 1, 9, None]
-    points = place.points()
+    points = runner.points()
     assert points[:4] == [("a", 1, 3), ("b", 2.5, 3), ("a", 2, 4), ("a", 3, None)]
     assert points[4:] == [("s", value, step) for step in steps for value in (1.5, "x")]
 
 
-def test_what_cannot_be_recorded_is_refused_by_name_and_leaves_nothing(place):
-    out = place.run(
+def test_invalid_values_raise_and_record_nothing(runner):
+    out = runner.run(
         """
         import datetime, json
         from mlworkbench import log
@@ -228,11 +228,11 @@ def test_what_cannot_be_recorded_is_refused_by_name_and_leaves_nothing(place):
     for name, (_, message) in zip(names.split(), errors, strict=False):
         assert message.startswith(name + " cannot be recorded")
     assert errors[0][1].endswith("log({...})"), "what was probably meant"
-    assert not place.metrics.exists()
+    assert not runner.metrics.exists()
 
 
-def test_numbers_of_all_sorts_and_sizes(place):
-    place.run(
+def test_number_types_and_ranges(runner):
+    runner.run(
         """
         from decimal import Decimal
         from fractions import Fraction
@@ -249,12 +249,12 @@ def test_numbers_of_all_sorts_and_sizes(place):
     )
     inf = float("inf")
     numbers = [inf, -inf, inf, 10**300, [0.25, inf], 0.5, -inf]
-    assert [value for _, value, _ in place.points()] == numbers and place.points()[5][2] == 3
-    assert [data["value"] for data in place.records("param")] == [str(10**400), 0.1]
+    assert [value for _, value, _ in runner.points()] == numbers and runner.points()[5][2] == 3
+    assert [data["value"] for data in runner.records("param")] == [str(10**400), 0.1]
 
 
-def test_a_value_changed_after_the_call_is_recorded_as_it_was(place):
-    place.run(
+def test_values_are_copied(runner):
+    runner.run(
         """
         from mlworkbench import log
         row, rows = [1, 2], [[1], [2]]
@@ -264,25 +264,25 @@ def test_a_value_changed_after_the_call_is_recorded_as_it_was(place):
         rows[0][0] = 9
         """
     )
-    assert place.points() == [("row", [1, 2], None), ("rows", [[1], [2]], None)]
+    assert runner.points() == [("row", [1, 2], None), ("rows", [[1], [2]], None)]
 
 
-def test_order_is_kept_and_calls_return_none(place):
-    out = place.run(
+def test_order_is_kept_and_calls_return_none(runner):
+    out = runner.run(
         """
         from mlworkbench import log
         print({log("n", i, step=-i) for i in range(30000)})
         """
     )
     assert out == "{None}\n"
-    assert place.points() == [("n", i, -i) for i in range(30000)]
+    assert runner.points() == [("n", i, -i) for i in range(30000)]
 
 
 # -- threads and processes -----------------------------------------------------------------------------------
 
 
-def test_threads_lose_nothing_and_keep_their_own_order(place):
-    place.run(
+def test_threads_keep_all_points_in_order(runner):
+    runner.run(
         """
         import threading
         from mlworkbench import flush, log
@@ -298,16 +298,16 @@ def test_threads_lose_nothing_and_keep_their_own_order(place):
         for thread in threads: thread.join()
         """
     )
-    assert len(place.files()) == 1
-    points = place.points()
+    assert len(runner.files()) == 1
+    points = runner.points()
     assert len(points) == 8000
     for nth in range(8):
         assert [value for name, value, _ in points if name == f"t{nth}"] == list(range(1000))
 
 
 @EVERY_PYTHON
-def test_the_thread_writes_by_itself(place):
-    place.run(
+def test_the_thread_writes_without_flush(runner):
+    runner.run(
         """
         import glob, os, time
         from mlworkbench import log, run
@@ -327,13 +327,13 @@ def test_the_thread_writes_by_itself(place):
         os._exit(0)
         """
     )
-    assert [value for _, value, _ in place.points()] == ([1, 2] if os.name == "nt" else [1, 2, 3, 4])
+    assert [value for _, value, _ in runner.points()] == ([1, 2] if os.name == "nt" else [1, 2, 3, 4])
 
 
 @EVERY_PYTHON
 @ON_POSIX
-def test_a_fork_begins_with_an_empty_buffer_and_its_own_file(place):
-    place.run(
+def test_a_fork_starts_with_an_empty_buffer_and_its_own_file(runner):
+    runner.run(
         """
         import os, sys
         from mlworkbench import flush, log
@@ -361,16 +361,16 @@ def test_a_fork_begins_with_an_empty_buffer_and_its_own_file(place):
         log("parent", 4)
         """
     )
-    files = sorted([(line["n"], line["v"]) for line in file] for file in place.files())
+    files = sorted([(line["n"], line["v"]) for line in file] for file in runner.files())
     parent = [("parent", 1), ("parent", 2), ("parent", 3), ("parent", 4)]
     assert files == [*[[("child", "flushed")]] * 2, *[[("child", "normal")]] * 2, parent]
-    assert len({path.name.partition("-")[0] for path in place.metrics.iterdir()}) == 5
+    assert len({path.name.partition("-")[0] for path in runner.metrics.iterdir()}) == 5
 
 
 @EVERY_PYTHON
 @ON_POSIX
-def test_forks_beside_a_thread_that_logs(place):
-    place.run(
+def test_forks_while_a_thread_logs(runner):
+    runner.run(
         """
         import os, threading
         from mlworkbench import log
@@ -393,17 +393,17 @@ def test_forks_beside_a_thread_that_logs(place):
             assert os.waitpid(pid, 0)[1] == 0
         thread.join()
         """,
-        stderr=None,  # Python 3.12 and newer warn, for the script has a thread of its own
+        stderr=None,  # Python 3.12 and newer warn about a fork with threads
     )
-    points = place.points()
+    points = runner.points()
     assert [value for name, value, _ in points if name == "thread"] == list(range(20000))
     assert sorted(value for name, value, _ in points if name == "child") == list(range(20))
 
 
 @EVERY_PYTHON
 @ON_POSIX
-def test_our_thread_does_not_make_python_warn_about_a_fork(place):
-    place.run(
+def test_the_thread_causes_no_fork_warnings(runner):
+    runner.run(
         """
         import os
         from mlworkbench import log
@@ -415,29 +415,29 @@ def test_our_thread_does_not_make_python_warn_about_a_fork(place):
         """,
         options=["-W", "always"],
     )
-    assert [value for _, value, _ in place.points()] == list(range(20))
+    assert [value for _, value, _ in runner.points()] == list(range(20))
 
 
-def test_ten_thousand_names_and_a_million_points_are_all_there(here):
-    here.run(
+def test_a_million_points_with_ten_thousand_names(current_runner):
+    current_runner.run(
         """
         from mlworkbench import log
         for i in range(1000000): log("metric %d" % (i % 10000), i, step=i // 10000)
         """
     )
-    (file,) = here.metrics.iterdir()
-    line = rb'{"n": "metric (\d+)", "v": (\d+), "t": [\d.]+, "s": (\d+), "i": (\d+)}\n'  # JSON would take seconds
-    found = re.findall(line, file.read_bytes())
-    assert len(found) == file.read_bytes().count(b"\n") == 1000000
+    (file,) = current_runner.metrics.iterdir()
+    line = rb'{"n": "metric (\d+)", "v": (\d+), "t": [\d.]+, "s": (\d+), "i": (\d+)}\n'  # a pattern is faster than JSON
+    matches = re.findall(line, file.read_bytes())
+    assert len(matches) == file.read_bytes().count(b"\n") == 1000000
     assert all(
-        found[i] == (b"%d" % (i % 10000), b"%d" % i, b"%d" % (i // 10000), b"%d" % (i + 1)) for i in range(1000000)
+        matches[i] == (b"%d" % (i % 10000), b"%d" % i, b"%d" % (i // 10000), b"%d" % (i + 1)) for i in range(1000000)
     )
 
 
 @ON_POSIX
-def test_a_process_killed_at_any_moment_leaves_a_beginning_of_what_it_logged(here):
+def test_a_killed_process_leaves_a_prefix_of_its_points(current_runner):
     for _ in range(10):
-        with here.start(
+        with current_runner.start(
             """
             from mlworkbench import log
             log("a", 0)
@@ -449,13 +449,15 @@ def test_a_process_killed_at_any_moment_leaves_a_beginning_of_what_it_logged(her
             """
         ) as process:
             process.stdout.readline()
-            while not here.metrics.exists() or not any(path.stat().st_size for path in here.metrics.iterdir()):
+            while not current_runner.metrics.exists() or not any(
+                path.stat().st_size for path in current_runner.metrics.iterdir()
+            ):
                 assert process.poll() is None
                 time.sleep(0.001)
             process.kill()
-        (file,) = here.metrics.iterdir()
+        (file,) = current_runner.metrics.iterdir()
         data = file.read_bytes()
-        assert [line["v"] for line in lines_of(data[: data.rindex(b"\n") + 1])] == list(range(data.count(b"\n")))
+        assert [line["v"] for line in parse_lines(data[: data.rindex(b"\n") + 1])] == list(range(data.count(b"\n")))
         file.unlink()
 
 
@@ -463,8 +465,8 @@ METHODS = ["spawn"] if os.name == "nt" else ["fork", "spawn", "forkserver"]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_children_of_multiprocessing_lose_nothing(place, method):
-    place.run(
+def test_multiprocessing_children_lose_no_points(runner, method):
+    runner.run(
         """
         import multiprocessing, sys, threading
         from concurrent.futures import ProcessPoolExecutor
@@ -501,16 +503,16 @@ def test_children_of_multiprocessing_lose_nothing(place, method):
         """.replace("METHOD", method),
         stderr=None,
     )
-    assert place.stderr.count("RuntimeError: on purpose") == 1
-    assert "mlworkbench" not in place.stderr
-    points = place.points()
+    assert runner.stderr.count("RuntimeError: on purpose") == 1
+    assert "mlworkbench" not in runner.stderr
+    points = runner.points()
     assert sorted(value for name, value, _ in points if name == "process") == [0, 1, 2, 3]
     assert [value for name, value, _ in points if name == "thread"] == list(range(100))
     assert [value for name, value, _ in points if name == "main"] == [0, 1]
     assert sorted(value for name, value, _ in points if name == "pool") == list(range(40))
 
 
-# -- ends ----------------------------------------------------------------------------------------------------
+# -- exit ----------------------------------------------------------------------------------------------------
 
 
 @EVERY_PYTHON
@@ -524,12 +526,12 @@ def test_children_of_multiprocessing_lose_nothing(place, method):
         ("raise KeyboardInterrupt", None),
         ("threading.Thread(target=after_main).start()", 0),
     ],
-    ids=["end of script", "exception", "exit", "exit with words", "interrupt", "thread outlives main"],
+    ids=["end of script", "exception", "exit", "exit with message", "interrupt", "thread outlives main"],
 )
-def test_every_ordinary_end_writes_the_last_points(place, end, code):
+def test_every_regular_exit_writes_the_last_points(runner, end, code):
     if code is None:
-        code = 1 if place.version < (3, 8) else -signal.SIGINT
-    place.run(
+        code = 1 if runner.version < (3, 8) else -signal.SIGINT
+    runner.run(
         """
         import atexit, sys, threading
 
@@ -548,12 +550,12 @@ def test_every_ordinary_end_writes_the_last_points(place, end, code):
         stderr=None,
     )
     late = [("after main", 1, None)] if "after_main" in end else []
-    assert place.points() == [("last", 1, None), *late, ("atexit", 1, None)]
+    assert runner.points() == [("last", 1, None), *late, ("atexit", 1, None)]
 
 
 @EVERY_PYTHON
-def test_the_first_point_may_come_when_no_thread_can_be_started(place):
-    place.run(
+def test_the_first_point_at_exit(runner):
+    runner.run(
         """
         import atexit, sys
         from mlworkbench import log
@@ -563,12 +565,12 @@ def test_the_first_point_may_come_when_no_thread_can_be_started(place):
             for i in range(3): log("a", i)
         """
     )
-    assert [value for _, value, _ in place.points()] == [0, 1, 2]
+    assert [value for _, value, _ in runner.points()] == [0, 1, 2]
 
 
 @ON_POSIX
-def test_what_was_flushed_survives_a_kill(place):
-    process = place.start(
+def test_flushed_points_survive_a_kill(runner):
+    process = runner.start(
         """
         from mlworkbench import flush, log
         for i in range(5000): log("a", i)
@@ -582,30 +584,30 @@ def test_what_was_flushed_survives_a_kill(place):
     )
     with process:
         assert process.stdout.readline() == "flushed\n"
-        (file,) = place.metrics.iterdir()
+        (file,) = runner.metrics.iterdir()
         flushed = file.stat().st_size
-        while file.stat().st_size == flushed:  # the thread has begun to write what came afterwards
+        while file.stat().st_size == flushed:  # wait until the thread writes later points
             assert process.poll() is None
         process.kill()
         assert process.wait() == -signal.SIGKILL
     data = file.read_bytes()
-    lines = lines_of(data[: data.rindex(b"\n") + 1])
+    lines = parse_lines(data[: data.rindex(b"\n") + 1])
     assert len(lines) > 5000
     assert [line["v"] for line in lines] == list(range(len(lines)))
 
 
-# -- a disk that refuses -------------------------------------------------------------------------------------
+# -- disk errors ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("obstacle", ["a file in the way", "no run folder", "no right to write"])
-def test_a_folder_that_cannot_be_written_is_told_once_and_breaks_nothing(place, obstacle):
+def test_an_unwritable_folder_causes_one_warning(runner, obstacle):
     if obstacle == "a file in the way":
-        place.metrics.write_text("not a folder")
+        runner.metrics.write_text("not a folder")
     elif obstacle == "no run folder":
-        place.env["MLW_RUN_FOLDER"] = str(place.folder / "gone")
+        runner.env["MLW_RUN_FOLDER"] = str(runner.folder / "gone")
     else:
-        place.metrics.mkdir(mode=0o500)
-    out = place.run(
+        runner.metrics.mkdir(mode=0o500)
+    out = runner.run(
         """
         import os
         from mlworkbench import flush, log
@@ -623,12 +625,12 @@ def test_a_folder_that_cannot_be_written_is_told_once_and_breaks_nothing(place, 
         stderr=None,
     )
     assert out == "done\n"
-    assert place.stderr.startswith("mlworkbench: metrics cannot be written now and are kept in memory: ")
-    assert len(place.stderr.splitlines()) == 1
+    assert runner.stderr.startswith("mlworkbench: metrics cannot be written now and are kept in memory: ")
+    assert len(runner.stderr.splitlines()) == 1
 
 
-def test_points_wait_for_a_disk_that_works_again(place):
-    place.run(
+def test_points_are_kept_until_the_disk_works_again(runner):
+    runner.run(
         """
         import os
         from mlworkbench import flush, log, run
@@ -641,16 +643,16 @@ def test_points_wait_for_a_disk_that_works_again(place):
         """,
         stderr=None,
     )
-    assert [value for _, value, _ in place.points()] == list(range(200))
+    assert [value for _, value, _ in runner.points()] == list(range(200))
 
 
-def test_when_too_many_wait_the_oldest_go_and_are_counted(place):
-    place.run(
+def test_the_oldest_points_are_dropped_and_counted(runner):
+    runner.run(
         """
         import os
         import mlworkbench._writer as writer
         from mlworkbench import flush, log, run
-        writer.MOST_WAITING = 100
+        writer.MAX_WAITING = 100
         metrics = os.path.join(run.folder, "metrics")
         open(metrics, "w").close()
         for i in range(150): log("a", i)
@@ -662,7 +664,7 @@ def test_when_too_many_wait_the_oldest_go_and_are_counted(place):
         """,
         stderr=None,
     )
-    (file,) = place.files()
+    (file,) = runner.files()
     assert file[0] == {"lost": 75}
     assert [line["v"] for line in file[1:]] == list(range(75, 176))
 
@@ -670,7 +672,7 @@ def test_when_too_many_wait_the_oldest_go_and_are_counted(place):
 HANGS = """
     import os, threading
     import mlworkbench._writer as writer
-    writer.PATIENCE = 0.01
+    writer.LOCK_TIMEOUT = 0.01
     write, hangs = os.write, threading.Event()
 
     def hang(fd, data):
@@ -683,8 +685,8 @@ HANGS = """
 """
 
 
-def test_a_disk_that_hangs_holds_neither_calls_nor_the_end_up(place):
-    out = place.run(
+def test_a_hanging_disk_blocks_neither_calls_nor_exit(runner):
+    out = runner.run(
         HANGS
         + """
     from mlworkbench import flush, log
@@ -698,11 +700,11 @@ def test_a_disk_that_hangs_holds_neither_calls_nor_the_end_up(place):
     assert out == "done\n"
 
 
-def test_a_disk_that_hangs_for_long_does_not_take_all_memory(place):
-    out = place.run(
+def test_a_hanging_disk_does_not_exhaust_memory(runner):
+    out = runner.run(
         HANGS
         + """
-    writer.MOST_EVER = 1000
+    writer.MAX_BUFFERED = 1000
     import mlworkbench._log as module
     from mlworkbench import log
     log("a", 0)
@@ -715,8 +717,8 @@ def test_a_disk_that_hangs_for_long_does_not_take_all_memory(place):
 
 
 @ON_POSIX
-def test_a_write_cut_short_by_a_full_disk_is_continued(place):
-    place.run(
+def test_a_partial_write_is_continued(runner):
+    runner.run(
         """
         import os, resource
         from mlworkbench import flush, log, run
@@ -732,12 +734,12 @@ def test_a_write_cut_short_by_a_full_disk_is_continued(place):
         """,
         stderr=None,
     )
-    assert "File too large" in place.stderr
-    assert [value for _, value, _ in place.points()] == list(range(200))
+    assert "File too large" in runner.stderr
+    assert [value for _, value, _ in runner.points()] == list(range(200))
 
 
-def test_a_signal_handler_that_raises_in_the_middle_of_a_flush_doubles_nothing(place):
-    place.run(
+def test_an_interrupted_flush_causes_no_duplicates(runner):
+    runner.run(
         """
         import os
         import mlworkbench._writer as writer
@@ -762,11 +764,11 @@ def test_a_signal_handler_that_raises_in_the_middle_of_a_flush_doubles_nothing(p
             raise AssertionError("not interrupted")
         """
     )
-    assert [value for _, value, _ in place.points()] == list(range(40))
+    assert [value for _, value, _ in runner.points()] == list(range(40))
 
 
-def test_logging_from_inside_a_flush_neither_hangs_nor_loses(place):
-    place.run(
+def test_logging_during_a_flush(runner):
+    runner.run(
         """
         import os
         import mlworkbench._writer as writer
@@ -786,12 +788,12 @@ def test_logging_from_inside_a_flush_neither_hangs_nor_loses(place):
         os._exit(0)
         """
     )
-    assert place.points() == [("a", 1, None), ("handler", 1, None)]
+    assert runner.points() == [("a", 1, None), ("handler", 1, None)]
 
 
 @ON_POSIX
-def test_a_script_that_closes_all_descriptors_keeps_its_own_files_clean(place):
-    place.run(
+def test_a_script_that_closes_all_descriptors(runner):
+    runner.run(
         """
         import os
         from mlworkbench import flush, log
@@ -806,16 +808,16 @@ def test_a_script_that_closes_all_descriptors_keeps_its_own_files_clean(place):
         assert [os.fstat(fd).st_size for fd in own] == [0] * 10
         """
     )
-    assert [value for _, value, _ in place.points()] == [1, 2]
+    assert [value for _, value, _ in runner.points()] == [1, 2]
 
 
-def test_a_script_that_outruns_the_writer_is_held_back_and_loses_nothing(place):
-    out = place.run(
+def test_a_script_that_is_faster_than_the_writer_loses_no_points(runner):
+    out = runner.run(
         """
         import mlworkbench._log as module
         import mlworkbench._writer as writer
         from mlworkbench import log
-        writer.MOST_WAITING, writer.INTERVAL, writer.CHUNK = 500, 0.001, 100
+        writer.MAX_WAITING, writer.INTERVAL, writer.CHUNK = 500, 0.001, 100
         i = 0
 
         def log_while(held_back):
@@ -832,18 +834,18 @@ def test_a_script_that_outruns_the_writer_is_held_back_and_loses_nothing(place):
         print(i)
         """
     )
-    assert [value for _, value, _ in place.points()] == list(range(int(out)))
+    assert [value for _, value, _ in runner.points()] == list(range(int(out)))
 
 
 # -- outside a run, and beside installed packages ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["inside", "outside"])
-def test_told_so_nothing_is_recorded_inside_and_outside_a_run(place, inside):
-    place.env["MLW_TRACKING"] = "off"
+def test_tracking_can_be_disabled(runner, inside):
+    runner.env["MLW_TRACKING"] = "off"
     if not inside:
-        del place.env["MLW_RUN_FOLDER"], place.env["MLW_RUN_ID"]
-    out = place.run(
+        del runner.env["MLW_RUN_FOLDER"], runner.env["MLW_RUN_ID"]
+    out = runner.run(
         """
         from azureml.logging import get_azureml_logger
         from mlworkbench import flush, log, run
@@ -856,15 +858,15 @@ def test_told_so_nothing_is_recorded_inside_and_outside_a_run(place, inside):
         """
     )
     assert out == "None None None\n"
-    assert not place.home.exists()
-    assert not place.metrics.exists()
-    assert sorted(path.name for path in place.work.rglob("*")) == ["outputs", "script.py"]
+    assert not runner.home.exists()
+    assert not runner.metrics.exists()
+    assert sorted(path.name for path in runner.work.rglob("*")) == ["outputs", "script.py"]
 
 
 @pytest.mark.parametrize("stderr", ["None", "open(os.devnull)"])
-def test_a_script_without_a_usable_stderr_is_not_disturbed(here, stderr):
-    del here.env["MLW_RUN_FOLDER"]
-    here.run(
+def test_a_script_without_stderr(current_runner, stderr):
+    del current_runner.env["MLW_RUN_FOLDER"]
+    current_runner.run(
         f"""
         import os, sys
         from mlworkbench import log
@@ -875,13 +877,13 @@ def test_a_script_without_a_usable_stderr_is_not_disturbed(here, stderr):
     )
 
 
-def test_run_tells_id_and_paths(place):
-    out = place.run("from mlworkbench import run; print(run.id, run.folder, run.outputs, sep='\\n')")
-    assert out.splitlines() == ["run-1", str(place.folder), str(place.outputs)]
+def test_run_has_id_and_paths(runner):
+    out = runner.run("from mlworkbench import run; print(run.id, run.folder, run.outputs, sep='\\n')")
+    assert out.splitlines() == ["run-1", str(runner.folder), str(runner.outputs)]
 
 
-def test_importing_the_library_starts_and_creates_nothing(place):
-    place.run(
+def test_importing_the_library_has_no_side_effects(runner):
+    runner.run(
         """
         import threading
         import mlworkbench, azureml.logging
@@ -889,11 +891,11 @@ def test_importing_the_library_starts_and_creates_nothing(place):
         assert threading.active_count() == 1
         """
     )
-    assert not place.metrics.exists()
+    assert not runner.metrics.exists()
 
 
 @EVERY_PYTHON
-def test_installed_packages_of_the_same_names_still_import(place, tmp_path):
+def test_installed_packages_of_the_same_names_can_be_imported(runner, tmp_path):
     site = tmp_path / "site"
     for name, text in {
         "mlworkbench/__init__.py": "raise AssertionError('the in-run library comes first')",
@@ -905,8 +907,8 @@ def test_installed_packages_of_the_same_names_still_import(place, tmp_path):
     }.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text)
-    place.env["PYTHONPATH"] += os.pathsep + str(site)
-    out = place.run(
+    runner.env["PYTHONPATH"] += os.pathsep + str(site)
+    out = runner.run(
         """
         import logging
         from azureml.logging import get_azureml_logger
@@ -920,11 +922,11 @@ def test_installed_packages_of_the_same_names_still_import(place, tmp_path):
     assert out == "core other history\n"
 
 
-# -- the original's API --------------------------------------------------------------------------------------
+# -- API of Azure ML Workbench -------------------------------------------------------------------------------
 
 
-def test_the_originals_logger(place):
-    place.run(
+def test_azureml_logger(runner):
+    runner.run(
         """
         import os
         from azureml.logging import get_azureml_logger
@@ -937,7 +939,7 @@ def test_the_originals_logger(place):
         os._exit(0)         # everything before wait() is written
         """
     )
-    assert place.points() == [
+    assert runner.points() == [
         ("amlrealworld.iris.train", "true", None),
         *[("Accuracy", epoch / 2, None) for epoch in range(3)],
         ("from the oldest API", [1, 2], None),
@@ -945,8 +947,8 @@ def test_the_originals_logger(place):
     ]
 
 
-def test_upload_stores_a_text_below_outputs(place):
-    place.run(
+def test_upload_stores_text_in_outputs(runner):
+    runner.run(
         """
         import os
         from azureml.logging import get_azureml_logger
@@ -959,8 +961,8 @@ def test_upload_stores_a_text_below_outputs(place):
         logger.upload("..odd name..", b"bytes")
         """
     )
-    files = [path for path in place.outputs.rglob("*") if path.is_file()]
-    assert {path.relative_to(place.outputs).as_posix(): path.read_bytes() for path in files} == {
+    files = [path for path in runner.outputs.rglob("*") if path.is_file()]
+    assert {path.relative_to(runner.outputs).as_posix(): path.read_bytes() for path in files} == {
         "plain.txt": "café\r\n".encode(),
         "a/b/c.txt": b"second",
         "named.txt": b"x",
@@ -969,10 +971,10 @@ def test_upload_stores_a_text_below_outputs(place):
 
 
 @ON_POSIX
-def test_upload_refuses_paths_that_lead_out(place):
-    (place.outputs / "link").symlink_to(place.folder)
-    (place.outputs / "folder").mkdir()
-    out = place.run(
+def test_upload_rejects_paths_outside_outputs(runner):
+    (runner.outputs / "link").symlink_to(runner.folder)
+    (runner.outputs / "folder").mkdir()
+    out = runner.run(
         """
         from azureml.logging import get_azureml_logger
         logger = get_azureml_logger()
@@ -997,10 +999,10 @@ def test_upload_refuses_paths_that_lead_out(place):
     )
     assert out.split() == ["TypeError", "TypeError", "TypeError", "IsADirectoryError"]
     left = ["folder", "link", "outputs", "script.py", "work"]
-    assert sorted(path.name for path in place.folder.rglob("*")) == left
+    assert sorted(path.name for path in runner.folder.rglob("*")) == left
 
 
-# -- the source itself ---------------------------------------------------------------------------------------
+# -- source code ---------------------------------------------------------------------------------------------
 
 
 SOURCES = sorted(INRUN.rglob("*.py"))
@@ -1017,22 +1019,22 @@ def test_no_syntax_newer_than_python_3_5(path):
 
 def test_only_the_standard_library_is_imported():
     names = set()
-    for path in (path for path in SOURCES if "_mlflow" not in path.parts):  # loaded by MLflow itself
+    for path in (path for path in SOURCES if "_mlflow" not in path.parts):  # those run only inside MLflow
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 names.add(node.module.partition(".")[0])
-    names -= {path.stem for path in INRUN.glob("*/_spark/*.py")}  # it is run as a folder: its modules lie beside it
+    names -= {path.stem for path in INRUN.glob("*/_spark/*.py")}  # they import each other by plain names
     assert names - set(sys.stdlib_module_names) == {"azureml", "mlworkbench"}
 
 
-def test_nothing_else_can_be_imported_from_the_folder():
+def test_the_folder_contains_no_other_packages():
     names = {path.name for path in INRUN.iterdir() if path.suffix != ".dist-info"}
     assert names - {"__pycache__"} == {"azureml", "mlworkbench"}
 
 
-def test_say_which_pythons_were_tested(capsys):
+def test_print_the_tested_pythons(capsys):
     with capsys.disabled():
-        print("\nin-run library tested on Python", *names_of(PYTHONS))
+        print("\nin-run library tested on Python", *version_names(PYTHONS))
     assert PYTHONS

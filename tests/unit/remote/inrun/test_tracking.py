@@ -1,4 +1,4 @@
-"""What a script records beside single metrics, in the oldest and the newest Python found on this machine."""
+"""Records other than single metrics, with the oldest and the newest Python on this machine."""
 
 import json
 import os
@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.history.reading import parse_lines
+from mlworkbench.history.journal_parsing import parse_metric_lines
 from mlworkbench.paths import user_paths
 
-from .inrun import ON_POSIX, strict
+from .run_process import ON_POSIX, parse_strict
 
 
-def stored(place):
-    files = [path for path in place.outputs.rglob("*") if path.is_file()]
-    return {path.relative_to(place.outputs).as_posix(): path.read_bytes() for path in files}
+def stored(runner):
+    files = [path for path in runner.outputs.rglob("*") if path.is_file()]
+    return {path.relative_to(runner.outputs).as_posix(): path.read_bytes() for path in files}
 
 
 def pixels(png):
-    """(width, height, colour type, the rows as bytes) of a PNG without filters."""
+    """Return (width, height, color type, rows as bytes) of a PNG, and check that its rows are not filtered."""
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     at, data, header = 8, b"", None
     while at < len(png):
@@ -39,8 +39,8 @@ def pixels(png):
 # -- parameters, tags ----------------------------------------------------------------------------------------
 
 
-def test_parameters_from_dicts_keywords_and_argparse(place):
-    place.run(
+def test_parameters_from_dicts_keywords_and_argparse(runner):
+    runner.run(
         """
         import argparse
         from mlworkbench import log_param, log_params
@@ -53,8 +53,8 @@ def test_parameters_from_dicts_keywords_and_argparse(place):
         assert log_param("lr", 0.2) == 0.2
         """
     )
-    found = [(data["name"], repr(data["value"])) for data in place.records("param")]
-    assert sorted(found) == sorted(
+    stored_files = [(data["name"], repr(data["value"])) for data in runner.records("param")]
+    assert sorted(stored_files) == sorted(
         [
             ("lr", "0.1"),
             ("net.depth", "3"),
@@ -68,11 +68,11 @@ def test_parameters_from_dicts_keywords_and_argparse(place):
             ("lr", "0.2"),
         ]
     )
-    assert found[-1] == ("lr", "0.2")
+    assert stored_files[-1] == ("lr", "0.2")
 
 
-def test_a_circle_of_dicts_is_not_followed_for_ever(place):
-    place.run(
+def test_a_cycle_of_dicts(runner):
+    runner.run(
         """
         from mlworkbench import log_params
         round_about = {}
@@ -80,11 +80,11 @@ def test_a_circle_of_dicts_is_not_followed_for_ever(place):
         log_params(round_about)
         """
     )
-    assert len(place.records("param")) == 1
+    assert len(runner.records("param")) == 1
 
 
-def test_tags_are_texts_and_none_takes_one_away(place):
-    place.run(
+def test_tags_are_strings_and_none_removes_a_tag(runner):
+    runner.run(
         """
         from mlworkbench import set_tag, set_tags
         set_tag("good")
@@ -92,15 +92,15 @@ def test_tags_are_texts_and_none_takes_one_away(place):
         set_tags({"version": None})
         """
     )
-    assert [(data["name"], data["value"]) for data in place.records("tag")] == [
+    assert [(data["name"], data["value"]) for data in runner.records("tag")] == [
         ("good", ""),
         ("version", "3"),
         ("version", None),
     ]
 
 
-def test_a_reader_of_metrics_passes_over_everything_else(place):
-    place.run(
+def test_readers_of_metrics_skip_other_records(runner):
+    runner.run(
         """
         from mlworkbench import log, log_params, log_text, set_tag
         log_params({"lr": 0.1})
@@ -109,31 +109,31 @@ def test_a_reader_of_metrics_passes_over_everything_else(place):
         log_text("notes", "text")
         """
     )
-    (file,) = place.metrics.iterdir()
-    lines = parse_lines(file.read_bytes())[0]
+    (file,) = runner.metrics.iterdir()
+    lines = parse_metric_lines(file.read_bytes())[0]
     assert {line["n"]: line["v"] for line in lines if "n" in line} == {"loss": 0.5}
 
 
 # -- files ---------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_holds_the_outputs_is_stored_without_them(place):
-    (place.work / "data").mkdir()
-    (place.work / "data" / "a.bin").write_bytes(b"a")
-    (place.outputs / "own.txt").write_bytes(b"own")
-    place.run("import mlworkbench; mlworkbench.log_file('.', 'all')")
-    found = stored(place)
-    assert found["own.txt"] == b"own" and found["all/data/a.bin"] == b"a"
-    assert not [name for name in found if name.startswith("all/outputs")]
+def test_a_folder_that_contains_outputs_is_stored_without_them(runner):
+    (runner.work / "data").mkdir()
+    (runner.work / "data" / "a.bin").write_bytes(b"a")
+    (runner.outputs / "own.txt").write_bytes(b"own")
+    runner.run("import mlworkbench; mlworkbench.log_file('.', 'all')")
+    stored_files = stored(runner)
+    assert stored_files["own.txt"] == b"own" and stored_files["all/data/a.bin"] == b"a"
+    assert not [name for name in stored_files if name.startswith("all/outputs")]
 
 
-def test_texts_files_and_folders_are_stored_below_outputs_and_told(place):
-    (place.work / "model").mkdir()
-    (place.work / "model" / "deep").mkdir()
-    (place.work / "model" / "a.bin").write_bytes(b"a")
-    (place.work / "model" / "deep" / "b.bin").write_bytes(b"b")
-    (place.outputs / "own.txt").write_bytes(b"own")
-    out = place.run(
+def test_texts_files_and_folders_are_stored_and_recorded(runner):
+    (runner.work / "model").mkdir()
+    (runner.work / "model" / "deep").mkdir()
+    (runner.work / "model" / "a.bin").write_bytes(b"a")
+    (runner.work / "model" / "deep" / "b.bin").write_bytes(b"b")
+    (runner.outputs / "own.txt").write_bytes(b"own")
+    out = runner.run(
         """
         import os
         from mlworkbench import log_file, log_text
@@ -147,7 +147,7 @@ def test_texts_files_and_folders_are_stored_below_outputs_and_told(place):
     )
     paths = ["notes.txt", "deep/page.html", "a.bin", "weights/first.bin", "own.txt", "model"]
     assert out.split() == paths
-    assert stored(place) == {
+    assert stored(runner) == {
         "notes.txt": "café".encode(),
         "deep/page.html": b"<p>",
         "a.bin": b"a",
@@ -156,8 +156,8 @@ def test_texts_files_and_folders_are_stored_below_outputs_and_told(place):
         "model/a.bin": b"a",
         "model/deep/b.bin": b"b",
     }
-    told = [(data["as"], data["path"]) for data in place.records("file")]
-    assert told == [
+    records = [(data["as"], data["path"]) for data in runner.records("file")]
+    assert records == [
         ("text", "notes.txt"),
         ("text", "deep/page.html"),
         *[("file", path) for path in paths[2:5]],
@@ -166,8 +166,8 @@ def test_texts_files_and_folders_are_stored_below_outputs_and_told(place):
     ]
 
 
-def test_what_the_caller_did_wrong_is_raised_and_leaves_nothing(place):
-    out = place.run(
+def test_invalid_arguments_raise_and_store_nothing(runner):
+    out = runner.run(
         """
         import mlworkbench as mlw
         for call in (
@@ -186,12 +186,12 @@ def test_what_the_caller_did_wrong_is_raised_and_leaves_nothing(place):
     )
     names = "FileNotFound Value Value Type FileNotFound Value Type Type Value Value Type Type Type"
     assert out.split() == [name + "Error" for name in names.split()]
-    assert stored(place) == {}
-    assert not place.metrics.exists()
+    assert stored(runner) == {}
+    assert not runner.metrics.exists()
 
 
-def test_words_of_errors_say_what_was_wrong(place):
-    out = place.run(
+def test_error_messages(runner):
+    out = runner.run(
         """
         import mlworkbench as mlw
         for call in (
@@ -214,11 +214,11 @@ def test_words_of_errors_say_what_was_wrong(place):
         "a table must be a dict of columns, a list of rows, or a data frame, not int",
         "a tag's name must not be empty: ' '",
     ]
-    assert not place.metrics.exists()
+    assert not runner.metrics.exists()
 
 
-def test_images_from_lists_are_png(place):
-    place.run(
+def test_images_from_lists_are_png(runner):
+    runner.run(
         """
         from mlworkbench import log_image
         log_image("grey", [[0, 128], [255, 300]])
@@ -228,19 +228,19 @@ def test_images_from_lists_are_png(place):
         log_image("../odd/name", [[True, False]])
         """
     )
-    files = stored(place)
+    files = stored(runner)
     assert pixels(files["images/grey.png"]) == (2, 2, 0, [bytes([0, 128]), bytes([255, 255])])
     assert pixels(files["images/unit.png"]) == (2, 2, 0, [bytes([0, 128]), bytes([255, 0])])
     assert pixels(files["images/colour-7.png"]) == (2, 1, 2, [bytes([1, 2, 3, 4, 5, 6])])
     assert pixels(files["images/grey-2.png"]) == (1, 1, 0, [bytes([1])])
     assert pixels(files["images/_odd_name.png"]) == (2, 1, 0, [bytes([255, 0])])
-    assert place.records("file")[2] == {"path": "images/colour-7.png", "as": "image", "name": "colour", "step": 7}
-    assert place.records("file")[4]["name"] == "../odd/name"
+    assert runner.records("file")[2] == {"path": "images/colour-7.png", "as": "image", "name": "colour", "step": 7}
+    assert runner.records("file")[4]["name"] == "../odd/name"
 
 
-def test_images_and_figures_of_other_libraries(place):
-    (place.work / "photo.JPG").write_bytes(b"\xff\xd8\xff photo")
-    place.run(
+def test_images_and_figures_of_other_libraries(runner):
+    (runner.work / "photo.JPG").write_bytes(b"\xff\xd8\xff photo")
+    runner.run(
         """
         from mlworkbench import log_figure, log_image
 
@@ -264,7 +264,7 @@ def test_images_and_figures_of_other_libraries(place):
         log_figure("sub/deep/roc.png", Figure())
         """
     )
-    assert stored(place) == {
+    assert stored(runner) == {
         "images/photo.jpg": b"\xff\xd8\xff photo",
         "images/bytes.gif": b"GIF89a",
         "images/pillow.png": b"RGBPNG",
@@ -275,8 +275,8 @@ def test_images_and_figures_of_other_libraries(place):
     }
 
 
-def test_tables_of_columns_rows_and_frames(place):
-    place.run(
+def test_tables_of_columns_rows_and_frames(runner):
+    runner.run(
         """
         from mlworkbench import log_table
 
@@ -295,7 +295,7 @@ def test_tables_of_columns_rows_and_frames(place):
         log_table("empty", [])
         """
     )
-    tables = {name: strict(data.decode()) for name, data in stored(place).items()}
+    tables = {name: parse_strict(data.decode()) for name, data in stored(runner).items()}
     assert tables["tables/columns.json"] == {
         "columns": ["x", "y", "z"],
         "data": [[1, 0.5, "Infinity"], [2, None, None]],
@@ -308,8 +308,8 @@ def test_tables_of_columns_rows_and_frames(place):
 
 
 @ON_POSIX
-def test_processes_that_store_under_one_name_keep_all(place):
-    place.run(
+def test_processes_that_store_the_same_name_keep_all_files(runner):
+    runner.run(
         """
         import os
         from mlworkbench import log_image
@@ -323,19 +323,19 @@ def test_processes_that_store_under_one_name_keep_all(place):
         for pid in children: assert os.waitpid(pid, 0)[1] == 0
         """
     )
-    files = stored(place)
+    files = stored(runner)
     assert len(files) == 20
     assert sorted(pixels(data)[3][0][0] for data in files.values()) == list(range(20))
 
 
 @ON_POSIX
-def test_a_full_disk_is_told_and_does_not_end_the_script(place):
-    out = place.run(
+def test_a_full_disk_causes_a_warning(runner):
+    out = runner.run(
         """
         import errno, resource, signal
         import mlworkbench as mlw
         import mlworkbench._outputs as outputs
-        outputs._FAULTS.add(errno.EFBIG)        # what a limit on the size of files looks like
+        outputs._DISK_ERRORS.add(errno.EFBIG)        # what a limit on the size of files looks like
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
@@ -345,14 +345,14 @@ def test_a_full_disk_is_told_and_does_not_end_the_script(place):
         stderr="mlworkbench: big.txt was not stored: File too large\n",
     )
     assert out == "None small.txt\n"
-    assert stored(place) == {"small.txt": b"x"}
+    assert stored(runner) == {"small.txt": b"x"}
 
 
 # -- long values ---------------------------------------------------------------------------------------------
 
 
-def test_long_values_are_written_in_lines_that_readers_take(place):
-    place.run(
+def test_long_values_are_written_in_short_lines(runner):
+    runner.run(
         """
         from mlworkbench import log
         log("floats", [i / 7 for i in range(300000)], step=2)
@@ -364,9 +364,9 @@ def test_long_values_are_written_in_lines_that_readers_take(place):
         log("short", [1, 2])
         """
     )
-    (file,) = place.metrics.iterdir()
+    (file,) = runner.metrics.iterdir()
     assert max(len(line) for line in file.read_bytes().splitlines()) < 1024 * 1024
-    points = {name: (value, step) for name, value, step in place.points()}
+    points = {name: (value, step) for name, value, step in runner.points()}
     assert points["floats"] == ([i / 7 for i in range(300000)], 2)
     assert points["after"] == (1, None)
     assert points["text"][0] == "\U0001f600x" * 300000
@@ -377,8 +377,8 @@ def test_long_values_are_written_in_lines_that_readers_take(place):
     assert points["short"][0] == [1, 2]
 
 
-def test_many_long_values_are_not_all_in_memory_as_text(here):
-    out = here.run(
+def test_long_values_are_not_all_encoded_in_memory(current_runner):
+    out = current_runner.run(
         """
         import mlworkbench._writer as writer
         from mlworkbench import flush, log
@@ -404,9 +404,9 @@ def test_many_long_values_are_not_all_in_memory_as_text(here):
 # -- outside a run -------------------------------------------------------------------------------------------
 
 
-def test_outside_a_run_a_local_one_is_made_and_told_once(place):
-    del place.env["MLW_RUN_FOLDER"], place.env["MLW_RUN_ID"]
-    out = place.run(
+def test_a_local_run_outside_a_run(runner):
+    del runner.env["MLW_RUN_FOLDER"], runner.env["MLW_RUN_ID"]
+    out = runner.run(
         """
         import multiprocessing, subprocess, sys
         from azureml.logging import get_azureml_logger
@@ -420,21 +420,21 @@ def test_outside_a_run_a_local_one_is_made_and_told_once(place):
         stderr=None,
     )
     run_id, folder, outputs = out.splitlines()
-    assert place.stderr == f"mlworkbench: not inside a run, recording into {folder}\n"
-    assert Path(folder) == place.home / "local" / run_id
+    assert runner.stderr == f"mlworkbench: not inside a run, recording into {folder}\n"
+    assert Path(folder) == runner.home / "local" / run_id
     assert (Path(outputs) / "a.txt").read_bytes() == b"text"
     facts = json.loads((Path(folder) / "local.json").read_text())
-    assert (facts["id"], facts["script"]) == (run_id, str(place.work / "script.py"))
-    place.metrics = Path(folder) / "metrics"
-    assert sorted(place.points()) == [("a", 0, None), ("a", 1, None), ("a", 2, None), ("child", 1, None)]
+    assert (facts["id"], facts["script"]) == (run_id, str(runner.work / "script.py"))
+    runner.metrics = Path(folder) / "metrics"
+    assert sorted(runner.points()) == [("a", 0, None), ("a", 1, None), ("a", 2, None), ("child", 1, None)]
     if os.name == "posix":
         assert Path(folder).stat().st_mode & 0o777 == 0o700
 
 
-def test_outside_a_run_without_a_folder_nothing_breaks(place):
-    del place.env["MLW_RUN_FOLDER"], place.env["MLW_RUN_ID"]
-    place.home.write_text("not a folder")
-    out = place.run(
+def test_no_data_folder_outside_a_run(runner):
+    del runner.env["MLW_RUN_FOLDER"], runner.env["MLW_RUN_ID"]
+    runner.home.write_text("not a folder")
+    out = runner.run(
         """
         from mlworkbench import log, log_image, log_text, run
         for i in range(3): log("a", i)
@@ -443,29 +443,29 @@ def test_outside_a_run_without_a_folder_nothing_breaks(place):
         stderr=None,
     )
     assert out == "None None None None\n"
-    assert place.stderr.startswith("mlworkbench: not inside a run, and nothing is recorded: ")
-    assert len(place.stderr.splitlines()) == 1
+    assert runner.stderr.startswith("mlworkbench: not inside a run, and nothing is recorded: ")
+    assert len(runner.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     "given", [{}, {"XDG_DATA_HOME": "data"}, {"MLW_HOME": "mine"}], ids=["home", "XDG", "MLW_HOME"]
 )
-def test_the_local_folder_is_where_the_installed_package_keeps_runs(here, tmp_path, monkeypatch, given):
+def test_local_runs_are_in_the_data_folder_of_the_installed_package(current_runner, tmp_path, monkeypatch, given):
     for name in ("MLW_RUN_FOLDER", "MLW_RUN_ID", "MLW_HOME"):
-        del here.env[name]
+        del current_runner.env[name]
     for name in ("XDG_DATA_HOME", "MLW_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "", **given}.items():
-        here.env[name] = str(tmp_path / value)
-        monkeypatch.setenv(name, here.env[name])
-    out = here.run("from mlworkbench import run; print(run.folder)", stderr=None)
+        current_runner.env[name] = str(tmp_path / value)
+        monkeypatch.setenv(name, current_runner.env[name])
+    out = current_runner.run("from mlworkbench import run; print(run.folder)", stderr=None)
     assert Path(out.strip()).parent == user_paths().home / "local"
 
 
-def test_the_installed_package_has_the_same_functions(here):
-    here.env["PYTHONPATH"] = str(Path(__file__).parents[2] / "src")
-    here.python = sys.executable
-    here.run(
+def test_the_installed_package_has_the_same_functions(current_runner):
+    current_runner.env["PYTHONPATH"] = str(Path(__file__).parents[4] / "src")
+    current_runner.python = sys.executable
+    current_runner.run(
         """
         import mlworkbench
         mlworkbench.log("a", 1)
@@ -476,20 +476,20 @@ def test_the_installed_package_has_the_same_functions(here):
         mlworkbench.flush()
         """
     )
-    assert place_kinds(here) == ["param", "tag", "file"]
+    assert record_kinds(current_runner) == ["param", "tag", "file"]
 
 
-def place_kinds(place):
-    return [kind for kind, _ in place.records()]
+def record_kinds(runner):
+    return [kind for kind, _ in runner.records()]
 
 
-# -- the original's Run --------------------------------------------------------------------------------------
+# -- Run of Azure ML Workbench -------------------------------------------------------------------------------
 
 
-def test_the_originals_run_object(place):
-    (place.work / "plot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    (place.work / "model.pkl").write_bytes(b"model")
-    place.run(
+def test_azureml_run(runner):
+    (runner.work / "plot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (runner.work / "model.pkl").write_bytes(b"model")
+    runner.run(
         """
         import io, os
         from azureml.core.run import Run
@@ -517,7 +517,7 @@ def test_the_originals_run_object(place):
         os._exit(0)         # everything before complete() is written
         """
     )
-    assert place.points() == [
+    assert runner.points() == [
         ("alpha", 0.03, None),
         ("alpha", 0.3, None),
         ("accuracy", 0.95, None),
@@ -525,29 +525,29 @@ def test_the_originals_run_object(place):
         ("words", ["a", "b"], None),
     ]
     rows = [{"x": 1, "y": 0.4}, {"x": 2, "y": float("nan")}]
-    assert repr(place.records("row")) == repr([{"name": "Y over X", "row": row} for row in rows])
-    assert [data["path"] for data in place.records("file")] == [
+    assert repr(runner.records("row")) == repr([{"name": "Y over X", "row": row} for row in rows])
+    assert [data["path"] for data in runner.records("file")] == [
         "tables/table.json",
         "images/ROC.png",
         "figures/ROC.png",
         "model.pkl",
         "stream.txt",
     ]
-    assert place.records("tag") == [{"name": "quality", "value": "great run"}, {"name": "plain", "value": ""}]
-    assert place.records("ended") == [{"status": "completed"}]
-    assert stored(place)["model.pkl"] == b"model"
+    assert runner.records("tag") == [{"name": "quality", "value": "great run"}, {"name": "plain", "value": ""}]
+    assert runner.records("ended") == [{"status": "completed"}]
+    assert stored(runner)["model.pkl"] == b"model"
 
 
-def test_core_is_ours_only_where_no_other_is_installed(place, tmp_path):
-    out = place.run("from azureml.core import Run; print(Run.get_context().id)")
+def test_an_installed_azureml_core_takes_precedence(runner, tmp_path):
+    out = runner.run("from azureml.core import Run; print(Run.get_context().id)")
     assert out == "run-1\n"
     site = tmp_path / "site" / "azureml" / "core"
     site.mkdir(parents=True)
     (site.parent / "__init__.py").write_text("__path__ = __import__('pkgutil').extend_path(__path__, __name__)")
     (site / "__init__.py").write_text("Workspace = 'the real one'")
     (site / "run.py").write_text("class Run: real = True")
-    place.env["PYTHONPATH"] += os.pathsep + str(tmp_path / "site")
-    out = place.run(
+    runner.env["PYTHONPATH"] += os.pathsep + str(tmp_path / "site")
+    out = runner.run(
         """
         from azureml.core import Workspace
         from azureml.core.run import Run

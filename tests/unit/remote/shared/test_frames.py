@@ -1,4 +1,4 @@
-"""Messages between client and agent: whatever the other end sends, this end reads a bounded amount and says so."""
+"""Messages between client and agent: whatever the other end sends, this end reads a bounded amount, then fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlworkbench.remote.shared.frames import MAX_BODY, MAX_JSON, Closed, FrameError, Pipe, Silent, ranges
+from mlworkbench.remote.shared.frames import (
+    MAX_BODY,
+    MAX_JSON,
+    ConnectionClosed,
+    ConnectionTimeout,
+    FrameError,
+    Pipe,
+    ranges,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
@@ -22,8 +30,8 @@ JSON = st.recursive(
 
 
 @contextmanager
-def said(data: bytes, open_end: bool = False) -> Iterator[Pipe]:
-    """A pipe at whose other end these bytes were said; then it was closed, unless it stays open."""
+def received(data: bytes, open_end: bool = False) -> Iterator[Pipe]:
+    """Yield a pipe that receives these bytes; the other end is then closed, unless ``open_end``."""
     source, sink = os.pipe()
     writer = threading.Thread(target=_write, args=(sink, data, not open_end))
     writer.start()
@@ -47,15 +55,15 @@ def _write(sink: int, data: bytes, close: bool) -> None:
             os.close(sink)
 
 
-def packed(message: dict, body: bytes = b"") -> bytes:
+def encode(message: dict, body: bytes = b"") -> bytes:
     source, sink = os.pipe()
-    found = []
-    reader = threading.Thread(target=lambda: found.append(_read_all(source)))
+    results = []
+    reader = threading.Thread(target=lambda: results.append(_read_all(source)))
     reader.start()
     Pipe(-1, sink).send(message, body)
     os.close(sink)
     reader.join()
-    return found[0]
+    return results[0]
 
 
 def _read_all(source: int) -> bytes:
@@ -65,25 +73,25 @@ def _read_all(source: int) -> bytes:
 
 @given(st.lists(st.tuples(st.dictionaries(st.text(max_size=5), JSON, max_size=4), st.binary(max_size=300)), max_size=5))
 @settings(deadline=None, max_examples=60)
-def test_what_is_sent_arrives(messages):
-    with said(b"".join(packed(message, body) for message, body in messages)) as pipe:
+def test_round_trip(messages):
+    with received(b"".join(encode(message, body) for message, body in messages)) as pipe:
         assert [pipe.receive(10) for _ in messages] == messages
-        with pytest.raises(Closed):
+        with pytest.raises(ConnectionClosed):
             pipe.receive(10)
 
 
-def test_long_bodies_arrive():
+def test_long_bodies():
     body = os.urandom(MAX_BODY)
-    with said(packed({"a": 1}, body) + packed({"b": 2})) as pipe:
+    with received(encode({"a": 1}, body) + encode({"b": 2})) as pipe:
         assert pipe.receive(10) == ({"a": 1}, body)
         assert pipe.receive(10) == ({"b": 2}, b"")
 
 
 @given(st.binary(max_size=200), st.integers(0, 400))
 @settings(deadline=None, max_examples=200)
-def test_garbage_and_cuts_end_in_a_frame_error(garbage, cut):
-    whole = packed({"key": "value" * 20}, b"body" * 50) + garbage
-    with said(whole[:cut]) as pipe, pytest.raises(FrameError):
+def test_garbage_and_truncation_raise_a_frame_error(garbage, cut):
+    data = encode({"key": "value" * 20}, b"body" * 50) + garbage
+    with received(data[:cut]) as pipe, pytest.raises(FrameError):
         _receive_all(pipe)
 
 
@@ -93,62 +101,62 @@ def _receive_all(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("head", [(MAX_JSON + 1, 0), (2, MAX_BODY + 1), (2**32 - 1, 2**32 - 1), (0, 0)])
-def test_lengths_are_refused_before_anything_is_read_for_them(head):
+def test_invalid_lengths_are_rejected_before_reading(head):
     tracemalloc.start()
-    bytes_said = head[0].to_bytes(4, "big") + head[1].to_bytes(4, "big") + b"x" * 100
-    with said(bytes_said) as pipe, pytest.raises(FrameError, match="lengths"):
+    data = head[0].to_bytes(4, "big") + head[1].to_bytes(4, "big") + b"x" * 100
+    with received(data) as pipe, pytest.raises(FrameError, match="lengths"):
         pipe.receive(10)
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
 
 
 @pytest.mark.parametrize("text", [b"[1]", b"{]", b"\xff\xfe", b"[" * 100_000, b'"a"'])
-def test_what_is_not_an_object(text):
-    with said(len(text).to_bytes(4, "big") + bytes(4) + text) as pipe, pytest.raises(FrameError):
+def test_non_objects_are_rejected(text):
+    with received(len(text).to_bytes(4, "big") + bytes(4) + text) as pipe, pytest.raises(FrameError):
         pipe.receive(10)
 
 
-def test_silence_is_noticed():
-    with said(packed({"a": 1})[:-1], open_end=True) as pipe, pytest.raises(Silent):
+def test_timeout():
+    with received(encode({"a": 1})[:-1], open_end=True) as pipe, pytest.raises(ConnectionTimeout):
         pipe.receive(0.05)
 
 
-def test_too_long_to_send():
+def test_message_too_long():
     with pytest.raises(FrameError, match="too long"):
         Pipe(-1, -1).send({}, bytes(MAX_BODY + 1))
 
 
-def test_nobody_reads():
+def test_send_to_a_closed_pipe():
     source, sink = os.pipe()
     os.close(source)
-    with pytest.raises(Closed):
+    with pytest.raises(ConnectionClosed):
         Pipe(-1, sink).send({"a": 1})
     os.close(sink)
 
 
 @given(st.binary(max_size=500), st.integers(1, 64))
 @settings(deadline=None, max_examples=60)
-def test_a_mark_is_found_behind_any_noise(noise, cut):
-    mark = b"\nMLW-AGENT 0123\n"
-    noise = noise.replace(mark, b"")
-    with said(noise + mark + packed({"a": 1})) as pipe:
-        assert pipe.skip_to(mark, 1000, 10) == (noise, True)
+def test_marker_is_found_after_any_output(noise, cut):
+    marker = b"\nMLW-AGENT 0123\n"
+    noise = noise.replace(marker, b"")
+    with received(noise + marker + encode({"a": 1})) as pipe:
+        assert pipe.skip_to(marker, 1000, 10) == (noise, True)
         assert pipe.receive(10)[0] == {"a": 1}
 
 
-def test_endless_noise_is_given_up():
-    with said(b"y\n" * 200_000) as pipe:
+def test_endless_output_is_rejected():
+    with received(b"y\n" * 200_000) as pipe:
         noise, found = pipe.skip_to(b"mark", 1000, 10)
     assert (len(noise), found) == (1000, False)
 
 
 @given(st.sets(st.integers(0, 50)))
-def test_ranges_hold_the_same_numbers(numbers):
-    made = ranges(sorted(numbers))
-    assert [number for first, count in made for number in range(first, first + count)] == sorted(numbers)
+def test_ranges_contain_the_same_numbers(numbers):
+    result = ranges(sorted(numbers))
+    assert [number for first, count in result for number in range(first, first + count)] == sorted(numbers)
 
 
-def test_two_marks_that_came_together():
-    with said(b"noise\nfirst\nmore\nsecond\n") as pipe:
+def test_two_markers_received_together():
+    with received(b"noise\nfirst\nmore\nsecond\n") as pipe:
         assert pipe.skip_to(b"\nfirst\n", 100, 10) == (b"noise", True)
         assert pipe.skip_to(b"\nsecond\n", 100, 10) == (b"more", True)

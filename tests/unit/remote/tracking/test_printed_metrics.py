@@ -1,10 +1,10 @@
-"""``key: value`` lines of a script's log."""
+"""Metrics from ``key: value`` lines in a script's log."""
 
 import json
 
 import pytest
 
-from mlworkbench.remote.tracking.spoken import Spoken, parse
+from mlworkbench.remote.tracking.printed_metrics import PrintedMetricsReader, parse_line
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ from mlworkbench.remote.tracking.spoken import Spoken, parse
         ("half done\r\x1b[32mloss: 0.25\x1b[0m", [("loss", 0.25)], None),
     ],
 )
-def test_lines_that_are_taken(line, pairs, step):
-    assert parse(line) == (pairs, step)
+def test_lines_with_metrics(line, pairs, step):
+    assert parse_line(line) == (pairs, step)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_lines_that_are_taken(line, pairs, step):
         ": 5",
     ],
 )
-def test_lines_that_say_something_else(line):
-    assert parse(line) is None
+def test_lines_without_metrics(line):
+    assert parse_line(line) is None
 
 
 def points(path):
@@ -64,22 +64,22 @@ def points(path):
     return [(line["n"], line["v"], line.get("s")) for line in lines if "n" in line]
 
 
-def test_a_log_is_followed_line_by_line_and_by_the_next_supervisor(tmp_path):
+def test_a_growing_log_is_continued_by_the_next_supervisor(tmp_path):
     log, target = tmp_path / "log", tmp_path / "metrics" / "spoken"
-    spoken = Spoken(str(log), str(target))
-    assert spoken.look()
+    reader = PrintedMetricsReader(str(log), str(target))
+    assert reader.poll()
     text = b"begin\n10%\rloss: 1, acc: 0.5\nnot this: line\n\xff\nloss: 2\nloss: 3"
     for end in range(len(text) + 1):
         log.write_bytes(text[:end])
-        assert spoken.look()
+        assert reader.poll()
     assert points(target) == [("loss", 1.0, None), ("acc", 0.5, None), ("loss", 2.0, None)]
     log.write_bytes(text + b"\nepoch: 9 loss: nan\n")
-    assert Spoken(str(log), str(target)).finish()
+    assert PrintedMetricsReader(str(log), str(target)).finish()
     assert points(target)[3:] == [("loss", 3.0, None), ("loss", "NaN", 9)]
 
 
-def test_a_line_without_an_end_holds_nothing_up(tmp_path):
+def test_a_very_long_line_is_skipped(tmp_path):
     log, target = tmp_path / "log", tmp_path / "metrics" / "spoken"
     log.write_bytes(b"." * 600_000 + b"\nloss: 1\n")
-    assert Spoken(str(log), str(target)).finish()
+    assert PrintedMetricsReader(str(log), str(target)).finish()
     assert points(target) == [("loss", 1.0, None)]

@@ -1,4 +1,4 @@
-"""The file that is looked at, and what happens while the disk is waited for: nothing of one file gets into another."""
+"""File pane: slow disk access never mixes up the contents of two files."""
 
 from __future__ import annotations
 
@@ -9,68 +9,68 @@ import pytest
 from nicegui import Client, ui
 
 import mlworkbench.ui
-from mlworkbench.config.project import create_project
-from mlworkbench.ui.answers.files import Content
+from mlworkbench.config.project_folder import create_project
+from mlworkbench.ui.components import page_setup
+from mlworkbench.ui.components.file_pane import FilePane
+from mlworkbench.ui.components.page_frame import ProjectScope
 from mlworkbench.ui.drafts import Draft, Drafts
-from mlworkbench.ui.parts import opening
-from mlworkbench.ui.parts.filepane import FilePane
-from mlworkbench.ui.parts.frame import Here
+from mlworkbench.ui.queries.files import Content
 
 
-class SlowDesk:
-    """As the desk; an answer that ``slow`` says so of waits until the gate is opened."""
+class SlowBackend:
+    """Fake backend. If ``slow`` returns true for a result, the call waits until ``resume`` is set."""
 
     def __init__(self, place):
         self.drafts = Drafts(place)
-        self.gate = asyncio.Event()
-        self.slow = lambda told: False
+        self.resume = asyncio.Event()
+        self.slow = lambda result: False
 
-    async def ask(self, work, *words):
-        told = work(None, *words)
-        if self.slow(told):
-            await self.gate.wait()
-        return told
+    async def call(self, work, *arguments):
+        result = work(None, *arguments)
+        if self.slow(result):
+            await self.resume.wait()
+        return result
 
 
 class Pane(FilePane):
-    """With what a test asks of it."""
+    """Pane with helpers for tests."""
 
     def type(self, text):
-        self._set(text)
-        self._keep()
+        self._set_text(text)
+        self._update_draft()
 
     @property
     def text(self):
         return self._editor.value
 
     @property
-    def asks(self):
-        return self._banner.words
+    def message(self):
+        return self._banner.message
 
 
 @pytest.fixture
 def project(tmp_path):
-    made = create_project("demo", tmp_path)
-    (made.root / "a.py").write_text("a = 1\n")
-    (made.root / "b.py").write_text("b = 1\n")
-    return made
+    project = create_project("demo", tmp_path)
+    (project.root / "a.py").write_text("a = 1\n")
+    (project.root / "b.py").write_text("b = 1\n")
+    return project
 
 
-def looked_at(project, tmp_path, story):
-    """Plays a story with a pane on a page of its own, that no browser sees."""
+def run_scenario(project, tmp_path, scenario):
+    """Run a scenario with a pane on a page without a browser."""
 
     async def play():
-        desk = SlowDesk(tmp_path / "drafts")
+        backend = SlowBackend(tmp_path / "drafts")
         with Client(ui.page("/nowhere"), request=None) as client:
-            pane = Pane(desk, Here("k", project), lambda: None)
-            await story(pane, desk)
+            pane = Pane(backend, ProjectScope("k", project), lambda: None)
+            await scenario(pane, backend)
             client.delete()
 
     asyncio.run(play())
 
 
-async def begun(work):
-    """Set off as by a click on the page, and as far as it goes now."""
+async def start_click(work):
+    """Start work as a click would, and let it run until it has to wait."""
 
     async def clicked():
         with client:
@@ -83,156 +83,163 @@ async def begun(work):
     return task
 
 
-def test_another_file_is_opened_while_one_is_saved(project, tmp_path):
-    async def story(pane, desk):
+def test_open_another_file_during_save(project, tmp_path):
+    async def scenario(pane, backend):
         await pane.open("a.py")
         pane.type("a = 2\n")
-        desk.slow = lambda told: isinstance(told, str)  # the digest of what was written
-        saving = await begun(pane.save())
+        backend.slow = lambda result: isinstance(result, str)  # a save returns the digest of the file
+        saving = await start_click(pane.save())
         await pane.open("b.py")
-        desk.gate.set()
+        backend.resume.set()
         await saving
         assert (pane.path, pane.text) == ("b.py", "b = 1\n") and not pane.unsaved
-        assert desk.drafts.of("k") == {}
+        assert backend.drafts.for_project("k") == {}
         pane.type("b = 2\n")
         await pane.save()
         assert (project.root / "a.py").read_text() == "a = 2\n"
         assert (project.root / "b.py").read_text() == "b = 2\n"
 
-    looked_at(project, tmp_path, story)
+    run_scenario(project, tmp_path, scenario)
 
 
-def test_what_is_typed_on_while_a_file_is_saved(project, tmp_path):
-    """Another file was looked at meanwhile, and then this one again."""
+def test_edit_during_save(project, tmp_path):
+    """During the save, the user opens another file, returns to this one, and edits it."""
 
-    async def story(pane, desk):
+    async def scenario(pane, backend):
         await pane.open("a.py")
         pane.type("a = 2\n")
-        desk.slow = lambda told: isinstance(told, str)
-        saving = await begun(pane.save())
+        backend.slow = lambda result: isinstance(result, str)
+        saving = await start_click(pane.save())
         await pane.open("b.py")
         await pane.open("a.py")
         pane.type("a = 3\n")
-        desk.gate.set()
+        backend.resume.set()
         await saving
-        await pane._look()
-        assert pane.text == desk.drafts.of("k")["a.py"].text == "a = 3\n" and pane.unsaved and not pane.asks
-        await pane._look()
+        await pane._poll()
+        assert (
+            pane.text == backend.drafts.for_project("k")["a.py"].text == "a = 3\n" and pane.unsaved and not pane.message
+        )
+        await pane._poll()
         await pane.save()
-        assert (project.root / "a.py").read_text() == "a = 3\n" and desk.drafts.of("k") == {}
+        assert (project.root / "a.py").read_text() == "a = 3\n" and backend.drafts.for_project("k") == {}
 
-    looked_at(project, tmp_path, story)
+    run_scenario(project, tmp_path, scenario)
 
 
-def test_the_file_that_was_asked_for_last_is_in_sight(project, tmp_path):
-    async def story(pane, desk):
-        desk.slow = lambda told: isinstance(told, Content) and told.path == "a.py"
-        first = await begun(pane.open("a.py"))
+def test_last_requested_file_is_shown(project, tmp_path):
+    async def scenario(pane, backend):
+        backend.slow = lambda result: isinstance(result, Content) and result.path == "a.py"
+        first = await start_click(pane.open("a.py"))
         await pane.open("b.py")
-        desk.gate.set()
+        backend.resume.set()
         await first
         assert (pane.path, pane.text) == ("b.py", "b = 1\n")
 
-    looked_at(project, tmp_path, story)
+    run_scenario(project, tmp_path, scenario)
 
 
-def test_the_disk_is_looked_at_while_another_file_is_opened(project, tmp_path):
-    """What others typed or wrote in one file does not get into the other, and nobody is sent back."""
+def test_open_another_file_during_poll(project, tmp_path):
+    """Changes to the first file do not affect the second one, and the pane does not switch back."""
 
-    async def story(pane, desk):
+    async def scenario(pane, backend):
         await pane.open("a.py")
         (project.root / "a.py").write_text("a = 'theirs'\n")
-        desk.slow = lambda told: isinstance(told, Content) and told.path == "a.py"
-        looking = await begun(pane._look())
+        backend.slow = lambda result: isinstance(result, Content) and result.path == "a.py"
+        looking = await start_click(pane._poll())
         await pane.open("b.py")
-        desk.drafts.put("k", Draft("a.py", "a = 'typed by another'\n", "", False, False, "another page"))
-        desk.gate.set()
+        backend.drafts.put("k", Draft("a.py", "a = 'typed by another'\n", "", False, False, "another page"))
+        backend.resume.set()
         await looking
         assert (pane.path, pane.text) == ("b.py", "b = 1\n") and not pane.unsaved
 
-    looked_at(project, tmp_path, story)
+    run_scenario(project, tmp_path, scenario)
 
 
-def test_a_field_is_filled_in_while_another_file_is_opened(project, tmp_path):
-    async def story(pane, desk):
+def test_open_another_file_during_form_change(project, tmp_path):
+    async def scenario(pane, backend):
         path = "aml_config/local.compute"
         await pane.open(path)
-        desk.slow = lambda told: isinstance(told, str) and "2g" in told
-        filling = await begun(pane._fill("shmSize", "2g"))
+        backend.slow = lambda result: isinstance(result, str) and "2g" in result
+        filling = await start_click(pane._set_field("shmSize", "2g"))
         await pane.open("b.py")
-        desk.gate.set()
+        backend.resume.set()
         await filling
         assert (pane.path, pane.text) == ("b.py", "b = 1\n") and not pane.unsaved
-        kept = desk.drafts.of("k")
+        kept = backend.drafts.for_project("k")
         assert list(kept) == [path] and 'shmSize: "2g"' in kept[path].text
 
-    looked_at(project, tmp_path, story)
+    run_scenario(project, tmp_path, scenario)
 
 
-@pytest.mark.parametrize("way", ["gone", "binary", "link", "folder"])
-def test_what_was_typed_in_a_file_that_is_gone(project, tmp_path, way):
-    """It can be written anew or discarded, also much later."""
+@pytest.mark.parametrize("kind", ["gone", "binary", "link", "folder"])
+def test_edits_of_a_deleted_file_are_kept(project, tmp_path, kind):
+    """The user can still save or discard the edited text."""
 
-    async def story(pane, desk):
+    async def scenario(pane, backend):
         file = project.root / "a.py"
         await pane.open("a.py")
         pane.type("a = 2\n")
         file.unlink()
-        if way == "binary":
+        if kind == "binary":
             file.write_bytes(b"\0")
-        elif way == "link":
+        elif kind == "link":
             file.symlink_to("b.py")
-        elif way == "folder":
+        elif kind == "folder":
             file.mkdir()
         for _ in range(3):
-            await pane._look()
-            assert pane.text == "a = 2\n" and pane.unsaved and pane.asks
-        if way == "gone":
-            assert pane.asks == "a.py was deleted on disk."
+            await pane._poll()
+            assert pane.text == "a = 2\n" and pane.unsaved and pane.message
+        if kind == "gone":
+            assert pane.message == "a.py was deleted on disk."
         await pane.open("b.py")
         await pane.open("a.py")
-        asked = pane.asks
-        assert pane.text == "a = 2\n" and pane.unsaved and asked
-        await pane._look()
-        assert pane.asks == asked
+        message = pane.message
+        assert pane.text == "a = 2\n" and pane.unsaved and message
+        await pane._poll()
+        assert pane.message == message
         await pane._overwrite()
-        if way in ("gone", "binary"):
-            assert file.read_text() == "a = 2\n" and desk.drafts.of("k") == {} and not pane.unsaved and not pane.asks
+        if kind in ("gone", "binary"):
+            assert (
+                file.read_text() == "a = 2\n"
+                and backend.drafts.for_project("k") == {}
+                and not pane.unsaved
+                and not pane.message
+            )
         else:
-            assert desk.drafts.of("k")["a.py"].text == "a = 2\n"
+            assert backend.drafts.for_project("k")["a.py"].text == "a = 2\n"
             await pane._reload("a.py")
-            assert desk.drafts.of("k") == {} and pane.path == ""
+            assert backend.drafts.for_project("k") == {} and pane.path == ""
         assert (project.root / "b.py").read_text() == "b = 1\n"
 
-    looked_at(project, tmp_path, story)
+    run_scenario(project, tmp_path, scenario)
 
 
-def test_a_file_that_comes_back(project, tmp_path):
-    async def story(pane, desk):
+def test_deleted_file_is_created_again(project, tmp_path):
+    async def scenario(pane, backend):
         file = project.root / "a.py"
         await pane.open("a.py")
         pane.type("a = 2\n")
         before = file.read_text()
         file.unlink()
-        await pane._look()
+        await pane._poll()
         file.write_text("a = 'other'\n")
         await pane._overwrite()
         assert file.read_text() == "a = 'other'\n", "nobody has chosen to replace that"
-        await pane._look()
-        assert "changed on disk" in pane.asks and pane.text == "a = 2\n"
+        await pane._poll()
+        assert "changed on disk" in pane.message and pane.text == "a = 2\n"
         file.unlink()
-        await pane._look()
+        await pane._poll()
         file.write_text(before)
-        await pane._look()
-        assert not pane.asks and pane.unsaved
+        await pane._poll()
+        assert not pane.message and pane.unsaved
         await pane.save()
         assert file.read_text() == "a = 2\n"
 
-    looked_at(project, tmp_path, story)
+    run_scenario(project, tmp_path, scenario)
 
 
-def test_every_page_has_time_to_be_made():
-    """NiceGUI gives a page up after three seconds, with an answer that is none of our words."""
+def test_every_page_has_a_response_timeout():
+    """Without a longer timeout, NiceGUI shows its own error page after three seconds."""
     sources = (Path(mlworkbench.ui.__file__).parent / "pages").rglob("*.py")
-    assert [one.name for one in sources if "@ui.page(" in one.read_text()] == []
-    assert opening.our_page("/nowhere").response_timeout == opening.PATIENCE >= 60
+    assert [path.name for path in sources if "@ui.page(" in path.read_text()] == []
+    assert page_setup.app_page("/nowhere").response_timeout == page_setup.RESPONSE_TIMEOUT >= 60

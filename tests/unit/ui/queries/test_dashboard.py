@@ -1,12 +1,12 @@
-"""What the dashboard says, in words."""
+"""Messages of the dashboard."""
 
 from __future__ import annotations
 
-from mlworkbench.ui.answers import dashboard
+from mlworkbench.ui.queries import dashboard
 
 
-def test_run_says_what_it_saves_first() -> None:
-    assert dashboard.unsaved([]) == ""
-    assert dashboard.unsaved(["train.py"]) == "Run saves 1 file first: train.py"
-    assert dashboard.unsaved(["b.py", "a.py"]) == "Run saves 2 files first: a.py, b.py"
-    assert dashboard.unsaved(list("abcdef")).endswith("a, b, c, d, …")
+def test_unsaved_message() -> None:
+    assert dashboard.unsaved_message([]) == ""
+    assert dashboard.unsaved_message(["train.py"]) == "Run saves 1 file first: train.py"
+    assert dashboard.unsaved_message(["b.py", "a.py"]) == "Run saves 2 files first: a.py, b.py"
+    assert dashboard.unsaved_message(list("abcdef")).endswith("a, b, c, d, …")

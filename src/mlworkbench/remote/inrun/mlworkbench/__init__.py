@@ -1,16 +1,15 @@
-"""What a script of a run may import: ``from mlworkbench import log``.
+"""The library that the script of a run can import: ``from mlworkbench import log``.
 
-The folder above stands first on PYTHONPATH of every run, whatever Python the script uses. Therefore: the
-standard library only, and no syntax newer than Python 3.5. The modules beside this one begin with an
-underscore, so that they never hide a module of a really installed mlworkbench, whose submodules stay
-importable through ``__path__``.
+The parent folder is first on the PYTHONPATH of every run, whatever Python the script uses.
+Therefore only the standard library is used, and no syntax newer than Python 3.5. Module names start
+with an underscore so that they never hide modules of an installed mlworkbench, whose submodules
+remain importable through ``__path__``.
 """
 
 import pkgutil
 
 from ._log import flush, log
-from ._run import run
-from ._things import (
+from ._records import (
     log_figure,
     log_file,
     log_image,
@@ -21,6 +20,7 @@ from ._things import (
     set_tag,
     set_tags,
 )
+from ._run import run
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 

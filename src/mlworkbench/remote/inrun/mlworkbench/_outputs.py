@@ -1,26 +1,26 @@
-"""Files that a script hands over by name: written below the run's outputs, whole or not at all."""
+"""Write files atomically to the outputs of the run."""
 
 import errno
 import os
 import re
 
-from ._run import run, tell_once
+from ._run import run, warn_once
 
-_FAULTS = {
+_DISK_ERRORS = {
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EIO", "EROFS", "ESTALE", "ENODEV", "ETIMEDOUT", "EHOSTDOWN")
     if hasattr(errno, name)
 }
-_LONGEST_NAME = 100
-_DEEPEST = 8
+_MAX_NAME = 100
+_MAX_DEPTH = 8
 
 
 def write_text(path, text):
-    """Store the text as ``outputs/<path>``; ``outputs/`` at its beginning is understood and not doubled."""
-    return write_bytes(path, as_bytes(text))
+    """Store text as ``outputs/<path>``. A leading ``outputs/`` in the path is ignored."""
+    return write_bytes(path, encode_text(text))
 
 
-def as_bytes(text):
+def encode_text(text):
     if isinstance(text, str):
         return text.encode("utf-8", "surrogateescape")
     if not isinstance(text, bytes):
@@ -29,20 +29,20 @@ def as_bytes(text):
 
 
 def write_bytes(path, data):
-    """Store as ``outputs/<path>``; gives the path below outputs, None where nothing is recorded."""
+    """Store content as ``outputs/<path>``. Return the path in outputs; None if it was not stored."""
     return _store(path, lambda part: _write(part, data), keep=False)
 
 
-def write_next(path, data):
-    """As write_bytes, and a file that is there stays: ``name.png``, ``name-2.png``, ``name-3.png``."""
+def write_unique(path, data):
+    """Store content without replacing an existing file: ``name.png``, ``name-2.png``, ``name-3.png``."""
     return _store(path, lambda part: _write(part, data), keep=True)
 
 
 def copy_in(source, path):
-    """Store a copy of the file; one that lies below outputs already stays where it is."""
+    """Store a copy of a file. If ``path`` is None, a file that is already in outputs is not copied."""
     source = os.path.abspath(os.fspath(source) if hasattr(os, "fspath") else str(source))
     with open(source, "rb"):
-        pass  # what cannot be read is the caller's mistake, and said before anything is made
+        pass  # raise before anything is created if the file cannot be read
     if run.outputs is None:
         return None
     inside = os.path.relpath(os.path.realpath(source), os.path.realpath(run.outputs))
@@ -54,17 +54,17 @@ def copy_in(source, path):
 
 
 def file_name(name, suffix):
-    """The name of a metric or an image as that of a file: nothing in it leads elsewhere, long ones are cut."""
-    safe = re.sub(r"[^\w.+=@ -]", "_", name).strip(" .")[:_LONGEST_NAME] or "_"
+    """Convert the name of a metric or an image to a safe file name; long names are truncated."""
+    safe = re.sub(r"[^\w.+=@ -]", "_", name).strip(" .")[:_MAX_NAME] or "_"
     while len((safe + suffix).encode("utf-8", "replace")) > 200:
         safe = safe[:-1]
     return safe + suffix
 
 
 def file_path(name, suffix):
-    """As file_name, and a name with slashes keeps its folders, where they lead down."""
+    """Convert a name with slashes to a safe relative path."""
     parts = name.split("/")
-    if len(parts) > _DEEPEST or any(not part.strip(" .") for part in parts):
+    if len(parts) > _MAX_DEPTH or any(not part.strip(" .") for part in parts):
         return file_name(name, suffix)
     return "/".join([file_name(part, "") for part in parts[:-1]] + [file_name(parts[-1], suffix)])
 
@@ -74,16 +74,16 @@ def _store(path, write, keep):
     if run.outputs is None:
         return None
     folder = os.path.join(run.outputs, *parts[:-1])
-    # Looked at before anything is made: a link on the way may lead out.
-    _refuse_outside(path, folder)
+    # Check before creating anything, because a link in the path may point outside.
+    _check_inside(path, folder)
     try:
         os.makedirs(folder, exist_ok=True)
-        name = _whole_or_not(folder, parts[-1], write, keep)
+        name = _write_atomically(folder, parts[-1], write, keep)
     except OSError as error:
-        if error.errno not in _FAULTS:
+        if error.errno not in _DISK_ERRORS:
             raise
-        # A full disk is no reason to end a training.
-        tell_once("file", "%s was not stored: %s" % ("/".join(parts), error.strerror))
+        # A full disk must not stop training.
+        warn_once("file", "%s was not stored: %s" % ("/".join(parts), error.strerror))
         return None
     return "/".join(parts[:-1] + [name])
 
@@ -99,7 +99,7 @@ def _safe_parts(path):
     return parts
 
 
-def _refuse_outside(path, folder):
+def _check_inside(path, folder):
     outputs = os.path.realpath(run.outputs)
     if os.path.realpath(folder) != outputs and not os.path.realpath(folder).startswith(outputs + os.sep):
         raise ValueError("an artifact's path must be inside outputs, but a link points outside: %r" % path)
@@ -110,12 +110,12 @@ def _write(part, data):
         file.write(data)
 
 
-def _whole_or_not(folder, name, write, keep):
+def _write_atomically(folder, name, write, keep):
     part = os.path.join(folder, ".mlw-%s.part" % os.urandom(8).hex())
     try:
         write(part)
         if keep:
-            return _take_next(part, folder, name)
+            return _link_unique(part, folder, name)
         os.replace(part, os.path.join(folder, name))
         return name
     finally:
@@ -123,8 +123,11 @@ def _whole_or_not(folder, name, write, keep):
             os.remove(part)
 
 
-def _take_next(part, folder, name):
-    """Other processes of the run may store under the same name at the same moment."""
+def _link_unique(part, folder, name):
+    """Link under an unused name.
+
+    Other processes of the run may store the same name at the same time.
+    """
     stem, suffix = os.path.splitext(name)
     number = 1
     while True:
@@ -134,7 +137,7 @@ def _take_next(part, folder, name):
             return name
         except FileExistsError:
             pass
-        except (OSError, AttributeError, NotImplementedError):  # a file system without links
+        except (OSError, AttributeError, NotImplementedError):  # a file system without hard links
             if not os.path.lexists(path):
                 os.replace(part, path)
                 return name

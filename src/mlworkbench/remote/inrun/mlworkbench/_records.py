@@ -1,17 +1,17 @@
-"""What is recorded beside metrics: parameters, tags, images, figures, tables, texts and files.
+"""Log parameters, tags, images, figures, tables, text, and files.
 
-Files go below ``outputs/`` and come home with it; one record tells what each of them is. All of these raise where the
-caller is wrong, and a disk that refuses is only told.
+Files are stored in ``outputs/`` and collected with it; a record describes each of them. Invalid
+arguments raise errors. A failing disk only causes a warning.
 """
 
 import os
 
 from ._log import record
-from ._outputs import as_bytes, copy_in, file_path, write_bytes, write_next
+from ._outputs import copy_in, encode_text, file_path, write_bytes, write_unique
 from ._run import run
 from ._values import plain_key, plain_name, plain_step, plain_value, type_name
 
-_MOST_DEPTH = 20
+_MAX_DEPTH = 20
 
 
 def log_params(params=None, **more):
@@ -28,10 +28,10 @@ def log_params(params=None, **more):
                 "parameters must be a dict, keyword arguments, or an argparse namespace, not %s" % type_name(params)
             )
         params = dict(params.items()) if hasattr(params, "items") else vars(params)
-    found = []
+    pairs = []
     for source in (params, more):
-        _flatten("", source, found, 0)
-    for name, value in found:
+        _flatten("", source, pairs, 0)
+    for name, value in pairs:
         record("param", {"name": name, "value": value})
 
 
@@ -57,13 +57,13 @@ def log_image(name, image, step=None):
 
     The image can be a file path, bytes, a PIL image, a figure, an array, or a tensor.
     """
-    from ._pictures import picture  # noqa: PLC0415 - not needed by most scripts
+    from ._image_encoding import encode_image  # noqa: PLC0415 - not needed by most scripts
 
     name, step = plain_name(name, "an image's name"), plain_step(step)
     if run.off:
         return None
-    data, suffix = picture(image)
-    return _keep("image", "images", name, step, data, suffix)
+    data, suffix = encode_image(image)
+    return _store_file("image", "images", name, step, data, suffix)
 
 
 def log_figure(name, figure, step=None):
@@ -71,13 +71,13 @@ def log_figure(name, figure, step=None):
 
     The pyplot module is also accepted. A name that ends with .svg, .pdf, or .jpg selects that format.
     """
-    from ._pictures import figure as drawn  # noqa: PLC0415 - not needed by most scripts
+    from ._image_encoding import encode_figure  # noqa: PLC0415 - not needed by most scripts
 
     name, step = plain_name(name, "a figure's name"), plain_step(step)
     if run.off:
         return None
-    data, suffix = drawn(figure, os.path.splitext(name)[1].lower())
-    return _keep("figure", "figures", name, step, data, suffix)
+    data, suffix = encode_figure(figure, os.path.splitext(name)[1].lower())
+    return _store_file("figure", "figures", name, step, data, suffix)
 
 
 def log_table(name, table, step=None, columns=None):
@@ -86,10 +86,10 @@ def log_table(name, table, step=None, columns=None):
     The table can be columns ``{"x": [1, 2], "y": [3, 4]}``, rows ``[{"x": 1, "y": 3}]`` or ``[[1, 3]]``, or a data
     frame. The file is JSON: ``{"columns": [...], "data": [[...], ...]}``.
     """
-    from ._tables import table_of  # noqa: PLC0415 - not needed by most scripts
+    from ._tables import encode_table  # noqa: PLC0415 - not needed by most scripts
 
     name, step = plain_name(name, "a table's name"), plain_step(step)
-    return _keep("table", "tables", name, step, table_of(table, columns), ".json")
+    return _store_file("table", "tables", name, step, encode_table(table, columns), ".json")
 
 
 def log_text(name, text, step=None):
@@ -101,35 +101,35 @@ def log_text(name, text, step=None):
     step = plain_step(step)
     if not os.path.splitext(path)[1]:
         path += ".txt"
-    return _tell("text", write_bytes(path, as_bytes(text)), name, step)
+    return _record_file("text", write_bytes(path, encode_text(text)), name, step)
 
 
 def log_file(path, name=None):
     """Store a copy of a file or folder as outputs/<name> (default: the file or folder name)."""
     source = os.path.abspath(str(path))
     if not os.path.isdir(source):
-        return _tell("file", copy_in(source, name), name, None)
+        return _record_file("file", copy_in(source, name), name, None)
     name = os.path.basename(source) if name is None else name
     outputs = os.path.realpath(run.outputs) if run.outputs else None
     for folder, folders, files in os.walk(source):
-        # A folder that holds outputs/ is stored without it: else all outputs would be there twice.
-        folders[:] = sorted(one for one in folders if os.path.realpath(os.path.join(folder, one)) != outputs)
-        for one in sorted(files):
-            there = os.path.join(folder, one)
-            where = name + "/" + os.path.relpath(there, source).replace(os.sep, "/")
-            _tell("file", copy_in(there, where), None, None)
+        # A folder that contains outputs/ is stored without it; otherwise, all outputs would be duplicated.
+        folders[:] = sorted(child for child in folders if os.path.realpath(os.path.join(folder, child)) != outputs)
+        for file in sorted(files):
+            child_path = os.path.join(folder, file)
+            target = name + "/" + os.path.relpath(child_path, source).replace(os.sep, "/")
+            _record_file("file", copy_in(child_path, target), None, None)
     return name
 
 
-def _keep(kind, folder, name, step, data, suffix):
+def _store_file(kind, folder, name, step, data, suffix):
     stem = name[: -len(suffix)] if suffix and name.lower().endswith(suffix) else name
     if step is not None:
         stem = "%s-%d" % (stem, step)
-    return _tell(kind, write_next(folder + "/" + file_path(stem, suffix), data), name, step)
+    return _record_file(kind, write_unique(folder + "/" + file_path(stem, suffix), data), name, step)
 
 
-def _tell(kind, path, name, step):
-    """The record of a file; gives its path below outputs."""
+def _record_file(kind, path, name, step):
+    """Record a file and return its path in outputs."""
     if path is not None:
         data = {"path": path, "as": kind}
         if name is not None:
@@ -140,13 +140,13 @@ def _tell(kind, path, name, step):
     return path
 
 
-def _flatten(before, params, found, depth):
+def _flatten(prefix, params, pairs, depth):
     for name, value in params.items():
-        name = plain_key(before + (name if isinstance(name, str) else str(name)), "a parameter's name")
-        if isinstance(value, dict) and value and depth < _MOST_DEPTH:
-            _flatten(name + ".", value, found, depth + 1)
+        name = plain_key(prefix + (name if isinstance(name, str) else str(name)), "a parameter's name")
+        if isinstance(value, dict) and value and depth < _MAX_DEPTH:
+            _flatten(name + ".", value, pairs, depth + 1)
         else:
-            found.append((name, _plain_or_text(value)))
+            pairs.append((name, _plain_or_text(value)))
 
 
 def _plain_or_text(value):
@@ -154,7 +154,7 @@ def _plain_or_text(value):
         plain = plain_value(value)
     except Exception:
         return _text(value)
-    # A whole number that no float holds: a parameter keeps its digits.
+    # An integer that exceeds the range of floats is stored as text, to keep its digits.
     return _text(value) if isinstance(value, int) and isinstance(plain, float) else plain
 
 

@@ -1,8 +1,9 @@
-"""Which run this process belongs to: as the supervisor told it through the environment, else a local one.
+"""The run of this process, set by the supervisor through the environment, or a local run.
 
-Outside a run the first thing that is recorded makes a folder ``local/<time>-<random>`` in ML Workbench's folder of
-this user (``MLW_HOME``), with the same ``metrics/`` and ``work/outputs/`` as a run has; child processes find it through
-the environment. ``MLW_TRACKING=off`` records nothing, inside and outside a run.
+Outside a run, the first record creates a folder ``local/<time>-<random>`` in this user's data
+folder of ML Workbench (``MLW_HOME``), with ``metrics/`` and ``work/outputs/`` as in any run. Child
+processes find it through the environment. ``MLW_TRACKING=off`` disables recording, inside and
+outside a run.
 """
 
 import atexit
@@ -16,52 +17,52 @@ _OFF = ("off", "0", "no", "false", "none", "disabled")
 
 
 class Run(object):
-    """The run around this process. Outside a run the first use of a field begins a local one."""
+    """The run of this process. Outside a run, the first use of a property starts a local run."""
 
     __slots__ = ("_folder", "_id", "_lock", "off")
 
     def __init__(self, run_id, folder, off=False):
-        self.off = off  # nothing is to be recorded, or it cannot be
+        self.off = off  # recording is disabled or impossible
         self._id = None if off else run_id or None
         self._folder = os.path.abspath(folder) if folder and not off else None
-        self._lock = threading.RLock()  # a signal handler may log, too
+        self._lock = threading.RLock()  # reentrant, because signal handlers may also log
 
     @property
     def id(self):
-        self._begin()
+        self._ensure_started()
         return self._id
 
     @property
     def folder(self):
-        self._begin()
+        self._ensure_started()
         return self._folder
 
     @property
     def outputs(self):
-        self._begin()
+        self._ensure_started()
         return os.path.join(self._folder, "work", "outputs") if self._folder else None
 
-    def _begin(self):
+    def _ensure_started(self):
         if self._folder is None and not self.off:
             with self._lock:
                 if self._folder is None and not self.off:
-                    self._begin_locally()
+                    self._start_local_run()
 
-    def _begin_locally(self):
+    def _start_local_run(self):
         try:
-            made = _local_folder()
-            if self._folder is not None:  # a signal handler was quicker
+            local_run = _create_local_run()
+            if self._folder is not None:  # a signal handler has already started a run
                 return
-            self._id, self._folder = made
+            self._id, self._folder = local_run
             os.environ["MLW_RUN_ID"], os.environ["MLW_RUN_FOLDER"] = self._id, self._folder
-            atexit.register(_tell_end, self._folder, os.getpid())
-            tell_once("outside", "not inside a run, recording into %s" % self._folder)
+            atexit.register(_record_end, self._folder, os.getpid())
+            warn_once("outside", "not inside a run, recording into %s" % self._folder)
         except (OSError, ValueError) as error:
             self.off = True
-            tell_once("outside", "not inside a run, and nothing is recorded: %s" % error)
+            warn_once("outside", "not inside a run, and nothing is recorded: %s" % error)
 
-    def renew(self):
-        """In the child of a fork: another thread may have held the lock."""
+    def reset_lock(self):
+        """Replace the lock in a forked child, because another thread may have held it."""
         self._lock = threading.RLock()
 
     def __repr__(self):
@@ -70,10 +71,10 @@ class Run(object):
         return "<run %s>" % self._id if self._id else "<run in %s>" % self._folder
 
 
-def _local_folder():
+def _create_local_run():
     now = time.time()
     run_id = "local-%s-%s" % (time.strftime("%Y%m%d-%H%M%S", time.gmtime(now)), os.urandom(3).hex())
-    home = _home()
+    home = _data_folder()
     folder = os.path.join(home, "local", run_id)
     os.makedirs(os.path.dirname(home), exist_ok=True)
     for private in (home, os.path.dirname(folder), folder, os.path.join(folder, "work")):
@@ -90,14 +91,14 @@ def _local_folder():
         "user": os.environ.get("USER") or os.environ.get("USERNAME"),
         "pid": os.getpid(),
     }
-    facts.update(_process(), **_project(os.getcwd()))
+    facts.update(_process_identity(), **_find_project(os.getcwd()))
     with open(os.path.join(folder, "local.json"), "w", encoding="ascii") as file:
         json.dump(facts, file)
     return run_id, folder
 
 
-def _process():
-    """What tells this process from a later one with the same number, where that is easily had (Linux)."""
+def _process_identity():
+    """Return a value that distinguishes this process from a later one with the same PID (Linux only)."""
     try:
         with open("/proc/self/stat", "rb") as file:
             start = int(file.read().rpartition(b")")[2].split()[19])
@@ -107,43 +108,43 @@ def _process():
         return {}
 
 
-def _project(folder):
-    """The project around the script, if there is one."""
+def _find_project(folder):
+    """Return the project that contains ``folder``; {} if there is none."""
     while True:
-        for place in ("aml_config", ".azureml"):
+        for config_folder in ("aml_config", ".azureml"):
             try:
-                with open(os.path.join(folder, place, "project.json"), "rb") as file:
-                    told = json.loads(file.read().decode("utf-8"))
-                told = {key.lower(): value for key, value in told.items()}
-                return {"project_id": str(told["id"]), "project_name": str(told.get("name") or "")}
+                with open(os.path.join(folder, config_folder, "project.json"), "rb") as file:
+                    data = json.loads(file.read().decode("utf-8"))
+                data = {key.lower(): value for key, value in data.items()}
+                return {"project_id": str(data["id"]), "project_name": str(data.get("name") or "")}
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 continue
-        folder, below = os.path.dirname(folder), folder
-        if folder == below:
+        folder, child = os.path.dirname(folder), folder
+        if folder == child:
             return {}
 
 
-def _tell_end(folder, pid):
-    """How it ended, as far as the script itself can know: an exception that nobody caught, or none."""
+def _record_end(folder, pid):
+    """Record whether the script ended with an uncaught exception."""
     if os.getpid() != pid:
-        return  # the child of a fork: it is the parent's to say
-    # At a prompt and in a notebook an error is not the end.
-    wrong = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-    facts = {"ended": time.time(), "status": "completed" if wrong is None else "failed"}
-    if wrong is not None:
-        facts["cause"] = ("%s: %s" % (type(wrong).__name__, wrong))[:500]
+        return  # a forked child: the parent process records the end
+    # At a prompt and in a notebook, an error does not end the run.
+    error_value = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    facts = {"ended": time.time(), "status": "completed" if error_value is None else "failed"}
+    if error_value is not None:
+        facts["cause"] = ("%s: %s" % (type(error_value).__name__, error_value))[:500]
     try:
         with open(os.path.join(folder, "ended.json"), "w", encoding="ascii") as file:
             json.dump(facts, file)
     except OSError as error:
-        tell_once("ended", "cannot record how the run ended: %s" % error)
+        warn_once("ended", "cannot record how the run ended: %s" % error)
 
 
-def _home():
-    """The same folder as the installed ML Workbench uses on this machine."""
-    given = os.environ.get("MLW_HOME")
-    if given:
-        return os.path.abspath(os.path.expanduser(given))
+def _data_folder():
+    """Return the data folder that an installed ML Workbench uses on this machine."""
+    override = os.environ.get("MLW_HOME")
+    if override:
+        return os.path.abspath(os.path.expanduser(override))
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or os.path.join("~", "AppData", "Local")
     elif os.environ.get("XDG_DATA_HOME", "").strip():
@@ -158,14 +159,17 @@ def _home():
     return os.path.join(os.path.abspath(base), "mlworkbench")
 
 
-_told = set()
+_warned = set()
 
 
-def tell_once(subject, message):
-    """Say it on stderr, the first time only; a script may have closed or replaced its stderr."""
-    if subject in _told:
+def warn_once(subject, message):
+    """Print a warning once per subject.
+
+    Errors are ignored, because the script may have closed or replaced stderr.
+    """
+    if subject in _warned:
         return
-    _told.add(subject)
+    _warned.add(subject)
     try:
         sys.stderr.write("mlworkbench: %s\n" % message)
         sys.stderr.flush()

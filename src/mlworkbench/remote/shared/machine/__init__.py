@@ -1,61 +1,73 @@
-"""What differs between operating systems, in one place: identity of the machine, processes, locks, detaching.
+"""Differences between operating systems: machine identity, processes, locks, and detaching.
 
-Linux is tested. macOS and Windows are written to their documentation and **untested**.
+Linux is tested. The macOS and Windows implementations follow the documentation and are
+**untested**.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Iterable, Tuple
 
 if sys.platform == "win32":
     from .windows import (
+        CAN_FORK,
         DETACHED,
-        FORKS,
         become_reaper,
-        family,
+        find_processes,
         fork,
         identity,
         is_locked,
         kill,
         lock,
+        lock_shared,
+        make_waiter,
         oom_kills,
-        share,
         start_time,
         sync_folder,
-        waiter,
     )
 elif sys.platform == "darwin":
-    from .macos import family, identity, oom_kills, start_time
-    from .posix import DETACHED, FORKS, become_reaper, fork, is_locked, kill, lock, share, sync_folder, waiter
+    from .macos import find_processes, identity, oom_kills, start_time
+    from .posix import (
+        CAN_FORK,
+        DETACHED,
+        become_reaper,
+        fork,
+        is_locked,
+        kill,
+        lock,
+        lock_shared,
+        make_waiter,
+        sync_folder,
+    )
 else:
-    from .linux import become_reaper, family, identity, oom_kills, start_time, waiter
-    from .posix import DETACHED, FORKS, fork, is_locked, kill, lock, share, sync_folder
+    from .linux import become_reaper, find_processes, identity, make_waiter, oom_kills, start_time
+    from .posix import CAN_FORK, DETACHED, fork, is_locked, kill, lock, lock_shared, sync_folder
 
 __all__ = [
     "DETACHED",
-    "FORKS",
+    "CAN_FORK",
     "become_reaper",
-    "family",
+    "find_processes",
     "fork",
     "identity",
     "is_locked",
     "kill",
     "lock",
     "oom_kills",
-    "share",
+    "lock_shared",
     "signal_all",
     "start_time",
     "sync_folder",
-    "waiter",
+    "make_waiter",
 ]
 
 
 def signal_all(processes: Iterable[Tuple[int, int]], number: int) -> None:
-    """Signal each process that still is the one which was found: pid and start time."""
+    """Send a signal to each process (PID and start time) that still exists with the same start time."""
     for pid, start in processes:
         if start_time(pid) == start:
             kill(pid, number)

@@ -1,4 +1,4 @@
-"""Linux: everything is read from /proc."""
+"""Linux implementation, based on /proc."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 
 from .posix import descendants
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Tuple
 
@@ -26,7 +26,7 @@ def _read(path: str) -> Optional[bytes]:
 
 
 def identity() -> Dict[str, str]:
-    """Which machine, which boot of it, which process table: without all three a pid means nothing."""
+    """Return the machine, boot, and PID namespace IDs. A PID is meaningful only with all three."""
     machine = (_read("/etc/machine-id") or b"").strip().decode("ascii", "replace")
     boot = (_read("/proc/sys/kernel/random/boot_id") or b"").strip().decode("ascii", "replace")
     try:
@@ -37,31 +37,32 @@ def identity() -> Dict[str, str]:
 
 
 def _stat(pid: int) -> Optional[Tuple[int, int, int]]:
-    """Parent, session and start time of a living process."""
-    text = _read("/proc/%d/stat" % pid)
-    if not text:
+    """Return the parent, session, and start time of a living process."""
+    data = _read("/proc/%d/stat" % pid)
+    if not data:
         return None
-    # The name in parentheses may hold anything, also ") ".
-    fields = text[text.rindex(b")") + 2 :].split()
+    # The name in parentheses may contain any characters, including ") ".
+    fields = data[data.rindex(b")") + 2 :].split()
     if fields[0] in (b"Z", b"X"):
         return None
     return int(fields[1]), int(fields[3]), int(fields[19])
 
 
 def start_time(pid: int) -> Optional[int]:
-    """When the process began, in ticks since boot; None if it is dead."""
+    """Return the start time of a process in ticks since boot, or None if it is dead."""
     stat = _stat(pid)
     return stat[2] if stat else None
 
 
-def family(folder: str, roots: List[int], sessions: List[int]) -> List[Process]:
-    """All living processes of a run: below ``roots``, in ``sessions``, or with the run's mark in their environment.
+def find_processes(folder: str, roots: List[int], sessions: List[int]) -> List[Process]:
+    """Return all living processes of a run.
 
-    Supervisors of other runs and this process do not count, nor does anything below them.
+    These are below ``roots``, in ``sessions``, or have the run's environment variable. This process,
+    supervisors of other runs, and their descendants are excluded.
     """
-    mark = b"MLW_RUN_FOLDER=" + os.fsencode(folder)
+    marker = b"MLW_RUN_FOLDER=" + os.fsencode(folder)
     parents: Dict[int, int] = {}
-    found: Dict[int, int] = {}
+    processes: Dict[int, int] = {}
     starts: Dict[int, int] = {}
     foreign = {os.getpid()}
     for name in os.listdir("/proc"):
@@ -75,35 +76,38 @@ def family(folder: str, roots: List[int], sessions: List[int]) -> List[Process]:
         environment = (_read("/proc/%d/environ" % pid) or b"").split(b"\0")
         if b"MLW_SUPERVISOR=1" in environment:
             foreign.add(pid)
-        elif mark in environment or stat[1] in sessions:
-            found[pid] = stat[2]
+        elif marker in environment or stat[1] in sessions:
+            processes[pid] = stat[2]
     for pid in descendants(parents, roots, foreign.__contains__):
-        found[pid] = starts[pid]
+        processes[pid] = starts[pid]
     for pid in list(roots) + list(foreign):
-        found.pop(pid, None)
-    return sorted(found.items())
+        processes.pop(pid, None)
+    return sorted(processes.items())
 
 
 def become_reaper() -> None:
-    """Orphans below us become our children: we can find them, and learn how they ended."""
-    import ctypes  # noqa: PLC0415 - the client, which imports this module too, has no use for it
+    """Adopt orphaned descendants as children, so that this process can find and reap them."""
+    import ctypes  # noqa: PLC0415 - the client also imports this module but does not need it
 
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):
-        return  # a C library without prctl: orphans are still found by their mark
+        return  # no prctl in the C library: the variable still identifies orphans
 
 
 def oom_kills() -> Optional[int]:
-    """How many processes the kernel has killed for want of memory since boot."""
+    """Return how many processes the kernel has killed for lack of memory since boot."""
     for line in (_read("/proc/vmstat") or b"").splitlines():
         if line.startswith(b"oom_kill "):
             return int(line.split()[1])
     return None
 
 
-def waiter(pid: Optional[int]) -> Callable[[float], bool]:
-    """A function that sleeps until a child of ours ends, ``pid`` ends, or the time is over; tells which."""
+def make_waiter(pid: Optional[int]) -> Callable[[float], bool]:
+    """Return a function that sleeps until a child or ``pid`` ends, or until a timeout.
+
+    The function returns whether a process ended.
+    """
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
@@ -114,16 +118,16 @@ def waiter(pid: Optional[int]) -> Callable[[float], bool]:
         try:
             watched.append(os.pidfd_open(pid))
         except OSError:
-            pass  # dead already, or a kernel before 5.3: the caller looks again after the time is over
+            pass  # already dead, or a kernel before 5.3: the caller checks again after the timeout
 
     def wait(seconds: float) -> bool:
         ready, _, _ = select.select(watched, [], [], seconds)
         if read in ready:
             os.read(read, 4096)
-        for other in ready:
-            if other != read:  # stays readable for ever once the process is dead
-                watched.remove(other)
-                os.close(other)
+        for descriptor in ready:
+            if descriptor != read:  # would stay readable, because the process has ended
+                watched.remove(descriptor)
+                os.close(descriptor)
         return bool(ready)
 
     return wait

@@ -1,4 +1,4 @@
-"""macOS, through ps and sysctl. Written to the documentation; **untested**."""
+"""macOS implementation using ps and sysctl, written from the documentation. **Untested**."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import zlib
 
 from .posix import descendants
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Dict, List, Optional
 
     from .posix import Process
 
 
-def _ask(*command: str) -> str:
+def _run(*command: str) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -24,52 +24,55 @@ def _ask(*command: str) -> str:
 
 
 def identity() -> Dict[str, str]:
-    """Which machine and which boot of it."""
+    """Return the IDs of the machine and the current boot."""
     return {
-        "machine": _ask("/usr/sbin/sysctl", "-n", "kern.uuid").strip() or socket.gethostname(),
-        "boot_id": _ask("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid").strip(),
+        "machine": _run("/usr/sbin/sysctl", "-n", "kern.uuid").strip() or socket.gethostname(),
+        "boot_id": _run("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid").strip(),
         "processes": "",
     }
 
 
-def _number(text: str) -> int:
-    """A start time as ps prints it, as a number: only its equality is ever asked."""
+def _hash_time(text: str) -> int:
+    """Convert a start time printed by ps to a number, which is only compared for equality."""
     return zlib.crc32(text.encode("utf-8", "replace"))
 
 
 def start_time(pid: int) -> Optional[int]:
-    """A number that stands for the moment the process began; None if it is dead."""
-    words = _ask("/bin/ps", "-o", "state=,lstart=", "-p", str(pid)).split(None, 1)
-    if len(words) < 2 or words[0].startswith("Z"):
+    """Return a number that identifies the start time of a process, or None if it is dead."""
+    fields = _run("/bin/ps", "-o", "state=,lstart=", "-p", str(pid)).split(None, 1)
+    if len(fields) < 2 or fields[0].startswith("Z"):
         return None
-    return _number(words[1].strip())
+    return _hash_time(fields[1].strip())
 
 
-def family(folder: str, roots: List[int], sessions: List[int]) -> List[Process]:
-    """All living processes of a run: below ``roots``, in the process groups, or with the run's mark."""
-    mark = "MLW_RUN_FOLDER=" + folder
+def find_processes(folder: str, roots: List[int], sessions: List[int]) -> List[Process]:
+    """Return all living processes of a run.
+
+    These are below ``roots``, in the process groups ``sessions``, or have the run's environment variable.
+    """
+    marker = "MLW_RUN_FOLDER=" + folder
     parents: Dict[int, int] = {}
     starts: Dict[int, int] = {}
-    found: Dict[int, int] = {}
+    processes: Dict[int, int] = {}
     foreign = {os.getpid()}
-    for line in _ask("/bin/ps", "-axEwwo", "pid=,ppid=,pgid=,state=,lstart=,command=").splitlines():
-        words = line.split(None, 9)
-        if len(words) < 10 or words[3].startswith("Z"):
+    for line in _run("/bin/ps", "-axEwwo", "pid=,ppid=,pgid=,state=,lstart=,command=").splitlines():
+        fields = line.split(None, 9)
+        if len(fields) < 10 or fields[3].startswith("Z"):
             continue
-        pid = int(words[0])
-        parents[pid], starts[pid] = int(words[1]), _number(" ".join(words[4:9]))
-        environment = words[9].split()
+        pid = int(fields[0])
+        parents[pid], starts[pid] = int(fields[1]), _hash_time(" ".join(fields[4:9]))
+        environment = fields[9].split()
         if "MLW_SUPERVISOR=1" in environment:
             foreign.add(pid)
-        elif mark in environment or int(words[2]) in sessions:
-            found[pid] = starts[pid]
+        elif marker in environment or int(fields[2]) in sessions:
+            processes[pid] = starts[pid]
     for pid in descendants(parents, roots, foreign.__contains__):
-        found[pid] = starts[pid]
+        processes[pid] = starts[pid]
     for pid in list(roots) + list(foreign):
-        found.pop(pid, None)
-    return sorted(found.items())
+        processes.pop(pid, None)
+    return sorted(processes.items())
 
 
 def oom_kills() -> Optional[int]:
-    """macOS does not count them."""
+    """Return None: macOS does not count OOM kills."""
     return None

@@ -1,4 +1,4 @@
-"""What Linux and macOS share: fork, locks, signals."""
+"""Functions that Linux and macOS share: fork, locks, and signals."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import time
 
 from ..file_lock import try_lock
 
-TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
     from typing import Callable, Dict, Iterable, List, Optional, Tuple
 
-    Process = Tuple[int, int]  # pid and start time: together safe against reuse of the number
+    Process = Tuple[int, int]  # PID and start time, to detect PID reuse
 
-FORKS = True
+CAN_FORK = True
 DETACHED = 0
 
 
 def fork(body: Callable[[], None], keep: Iterable[int] = ()) -> int:
-    """Run ``body`` in a new session that outlives this process; returns its pid."""
+    """Run ``body`` in a new process and session, which outlive this process. Return the PID."""
     pid = os.fork()
     if pid:
         return pid
@@ -31,17 +31,17 @@ def fork(body: Callable[[], None], keep: Iterable[int] = ()) -> int:
         _close_all_but(set(keep) | {0, 1, 2})
         body()
         code = 0
-    except SystemExit as leave:
-        code = leave.code if isinstance(leave.code, int) else 70
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 70
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # into supervisor.log, which is our stderr
+        sys.excepthook(*sys.exc_info())  # stderr is supervisor.log
         raise
     finally:
         os._exit(code)
 
 
 def _close_all_but(keep: "set[int]") -> None:
-    # An inherited lock or pipe would look held for as long as the new process lives.
+    # An inherited lock or pipe would stay open for the lifetime of the new process.
     low = 3
     for descriptor in sorted(keep):
         if descriptor >= low:
@@ -51,9 +51,12 @@ def _close_all_but(keep: "set[int]") -> None:
 
 
 def lock(path: str) -> Optional[int]:
-    """A descriptor that holds the lock until it is closed or its process dies; None if another holds it."""
+    """Return a descriptor that holds the lock until it is closed, or None if the lock is taken.
+
+    The lock is also released if the process dies.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(20):  # a look (below) holds it too, for microseconds
+    for _ in range(20):  # ``is_locked`` also holds the lock, for microseconds
         if try_lock(descriptor):
             return descriptor
         time.sleep(0.002)
@@ -61,8 +64,8 @@ def lock(path: str) -> Optional[int]:
     return None
 
 
-def share(path: str) -> Optional[int]:
-    """Like ``lock``, for any number of holders at once; None while one holds it alone."""
+def lock_shared(path: str) -> Optional[int]:
+    """Return a descriptor that holds a shared lock, or None if the lock is held exclusively."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if try_lock(descriptor, shared=True):
         return descriptor
@@ -71,9 +74,9 @@ def share(path: str) -> Optional[int]:
 
 
 def is_locked(path: str) -> bool:
-    """Whether a process holds the lock. Many may look at once without taking each other for the holder."""
+    """Return whether a process holds the lock. Concurrent checks do not interfere with each other."""
     try:
-        # O_NONBLOCK: a script may have put a FIFO there.
+        # O_NONBLOCK: a script may have created a FIFO there.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
@@ -87,11 +90,11 @@ def kill(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
-        pass  # gone, or another user's (sudo): the others must get theirs all the same
+        pass  # the process has ended, or belongs to another user (sudo)
 
 
 def sync_folder(path: str) -> None:
-    """Make a rename in ``path`` survive a power cut."""
+    """Make renames in a folder survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -100,16 +103,22 @@ def sync_folder(path: str) -> None:
 
 
 def become_reaper() -> None:
-    """Only Linux can adopt orphans; elsewhere they are found by the run's mark in their environment."""
+    """Do nothing: only Linux can adopt orphans.
+
+    Elsewhere, they are found by the run's environment variable.
+    """
 
 
-def waiter(pid: Optional[int]) -> Callable[[float], bool]:
-    """A function that sleeps until a child of ours ends, or the time is over; tells whether something ended."""
+def make_waiter(pid: Optional[int]) -> Callable[[float], bool]:
+    """Return a function that sleeps until a child ends or until a timeout.
+
+    The function returns whether a child ended.
+    """
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
-    for end in (read, write):
-        os.set_inheritable(end, False)
+    for descriptor in (read, write):
+        os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
@@ -123,16 +132,19 @@ def waiter(pid: Optional[int]) -> Callable[[float], bool]:
 
 
 def descendants(parents: Dict[int, int], roots: Iterable[int], stop: Callable[[int], bool]) -> List[int]:
-    """All pids below ``roots`` in a table pid → parent; does not look below a pid for which ``stop`` is true."""
+    """Return all PIDs below ``roots`` in a table that maps each PID to its parent.
+
+    A PID for which ``stop`` returns true is skipped, together with its descendants.
+    """
     children: Dict[int, List[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
-    found: List[int] = []
-    waiting = [child for root in roots for child in children.get(root, [])]
-    while waiting:
-        pid = waiting.pop()
-        if pid in found or stop(pid):
+    result: List[int] = []
+    pending = [child for root in roots for child in children.get(root, [])]
+    while pending:
+        pid = pending.pop()
+        if pid in result or stop(pid):
             continue
-        found.append(pid)
-        waiting.extend(children.get(pid, []))
-    return found
+        result.append(pid)
+        pending.extend(children.get(pid, []))
+    return result

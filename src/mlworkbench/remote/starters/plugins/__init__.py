@@ -1,1 +1,1 @@
-"""The starter file of a plugin travels in this folder, put here by ``hosts/library.py`` of the client."""
+"""Folder for a plugin's starter file, which the client's ``hosts/bundle.py`` adds."""

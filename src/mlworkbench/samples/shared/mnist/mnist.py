@@ -81,7 +81,7 @@ def _full(name):
 
 
 def _fetched(name):
-    """Returns a file from the first mirror that has the expected file: compressed, and uncompressed."""
+    """Downloads a file from the first mirror that has it. Returns its compressed and its uncompressed content."""
     own = os.environ.get("MNIST_MIRROR")
     tried = []
     for mirror, password in [_apart(_address(own))] if own else [(mirror, "") for mirror in MIRRORS]:
@@ -89,7 +89,7 @@ def _fetched(name):
         print("mnist: downloading " + address)
         try:
             request = urllib.request.Request(address)
-            if password:  # do not send it to another host after a redirect
+            if password:  # must not be sent to another host after a redirect
                 request.add_unredirected_header("Authorization", "Basic " + password)
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 packed = answer.read(FILES[name][0] + 1024)  # compressed data is not longer than uncompressed data

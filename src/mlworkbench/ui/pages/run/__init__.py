@@ -1,4 +1,4 @@
-"""One run: how it stands, its log, what it measured, its files, its environment, its code."""
+"""Page of a run."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ from fastapi import Request
 from nicegui import ui
 
 from ....errors import MlwError
-from ....history.store import Ambiguous
-from ....report.plain import plain
-from ...answers import run as answers
-from ...answers.projects import key_of
-from ...desk import Desk
-from ...parts.empty import empty
-from ...parts.frame import Here, frame, here
-from ...parts.opening import our_page
+from ....history.store import AmbiguousName
+from ....sanitize import plain
+from ...backend import Backend
+from ...components.empty_state import empty_state
+from ...components.page_frame import ProjectScope, frame, open_scope
+from ...components.page_setup import app_page
+from ...queries import run as queries
+from ...queries.projects import key_of
 from .page import RunPage
 
 
-def register(desk: Desk) -> None:
-    @our_page("/runs/{name}")
+def register(backend: Backend) -> None:
+    @app_page("/runs/{name}")
     async def run(name: str, request: Request) -> None:
-        await _show(desk, name, request)
+        await _show(backend, name, request)
 
 
-async def _show(desk: Desk, name: str, request: Request) -> None:
+async def _show(backend: Backend, name: str, request: Request) -> None:
     try:
-        found = await desk.ask(answers.look, name)
+        facts = await backend.call(queries.load_run, name)
     except MlwError as error:
-        title = "Ambiguous run ID" if isinstance(error, Ambiguous) else "Run not found"
-        with frame(desk, title, active="All runs"):
+        title = "Ambiguous run ID" if isinstance(error, AmbiguousName) else "Run not found"
+        with frame(backend, title, active="All runs"):
             with ui.element("h1"):
                 ui.label(title)
-            empty("search_off", plain(error.message, 300), plain(error.hint or "", 300), "mlw history list")
+            empty_state("search_off", plain(error.message, 300), plain(error.hint or "", 300), "mlw history list")
         return
-    where = await desk.ask(lambda _: _project(desk, found))
-    title = found.run.name or found.run.id
-    with frame(desk, title, where, active="Runs" if where else "All runs", wide=True):
-        await RunPage(desk, found, where, dict(request.query_params)).build()
+    scope = await backend.call(lambda _: _project(backend, facts))
+    title = facts.run.name or facts.run.id
+    with frame(backend, title, scope, active="Runs" if scope else "All runs", wide=True):
+        await RunPage(backend, facts, scope, dict(request.query_params)).build()
 
 
-def _project(desk: Desk, found: answers.Facts) -> Here | None:
-    """Where the run came from, if that was opened here and is still the same project."""
+def _project(backend: Backend, facts: queries.RunFacts) -> ProjectScope | None:
+    """Return the run's project, if it is in the project list and its ID has not changed."""
     try:
-        where = here(desk, key_of(found.project))
+        scope = open_scope(backend, key_of(facts.project))
     except (MlwError, OSError):
         return None
-    return where if where.project.id == found.run.spec.project_id else None
+    return scope if scope.project.id == facts.run.spec.project_id else None

@@ -1,14 +1,14 @@
-"""What a run ran with: packages, image, variables. Values of secrets are nowhere."""
+"""Environment tab: packages, image, and variables. Secret values are never shown."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
-from ....report.units import counted
-from ...answers import code as answers
-from ...parts.empty import empty
-from ...parts.facts import facts, heading
-from .context import Context
+from ....report.units import pluralize
+from ...components.empty_state import empty_state
+from ...components.property_list import heading, property_list
+from ...queries import code as queries
+from .page_context import RunPageContext
 
 _KINDS = {
     "managed": "Built by mlw from the lock file",
@@ -17,36 +17,44 @@ _KINDS = {
 }
 
 
-async def show(context: Context) -> None:
-    if context.facts.outside:
-        words = "The script was started without mlw, so its environment was not recorded."
-        empty("inventory_2", "No environment recorded", words)
+async def show(context: RunPageContext) -> None:
+    if context.facts.is_untracked:
+        message = "The script was started without mlw, so its environment was not recorded."
+        empty_state("inventory_2", "No environment recorded", message)
         return
-    found = await context.desk.ask(answers.environment, context.run.id)
+    environment = await context.backend.call(queries.environment, context.run.id)
     with ui.element("div").classes("mlw-run-columns"):
         with ui.element("div").classes("mlw-run-main"):
             with ui.element("section").classes("mlw-card"):
                 heading("Packages")
-                _packages(found)
-            _variables(found)
+                _packages(environment)
+            _variables(environment)
         with ui.element("div").classes("mlw-run-side"), ui.element("section").classes("mlw-card"):
             heading("Environment")
-            facts([("Kind", _KINDS.get(found.kind, found.kind)), ("Python", found.python), *found.facts])
+            property_list(
+                [
+                    ("Kind", _KINDS.get(environment.kind, environment.kind)),
+                    ("Python", environment.python),
+                    *environment.facts,
+                ]
+            )
 
 
-def _packages(found: answers.Environment) -> None:
-    if not found.packages:
-        words = "mlw does not record the packages of an existing Python."
-        ui.label("No packages." if found.known else words).classes("mlw-faint")
+def _packages(environment: queries.Environment) -> None:
+    if not environment.packages:
+        message = "mlw does not record the packages of an existing Python."
+        ui.label("No packages." if environment.known else message).classes("mlw-faint")
         return
     columns = [
         {"field": "name", "headerName": "Package", "flex": 2, "filter": True},
         {"field": "version", "headerName": "Version", "flex": 1},
         {"field": "source", "headerName": "Source", "width": 110},
     ]
-    rows = [{"name": one.name, "version": one.version, "source": one.source} for one in found.packages]
+    rows = [
+        {"name": package.name, "version": package.version, "source": package.source} for package in environment.packages
+    ]
     search = ui.input("Search packages").props("outlined dense clearable").classes("mlw-run-search")
-    ui.label(counted(len(rows), "package")).classes("mlw-faint")
+    ui.label(pluralize(len(rows), "package")).classes("mlw-faint")
     grid = ui.aggrid({"columnDefs": columns, "rowData": rows, "defaultColDef": {"sortable": True}}, html_columns=[])
     grid.classes("mlw-run-packages")
     search.on_value_change(
@@ -54,13 +62,13 @@ def _packages(found: answers.Environment) -> None:
     )
 
 
-def _variables(found: answers.Environment) -> None:
-    if found.variables:
+def _variables(environment: queries.Environment) -> None:
+    if environment.variables:
         with ui.element("section").classes("mlw-card"):
             heading("Environment variables")
-            facts(found.variables, mono=True)
-    if found.secrets:
+            property_list(environment.variables, mono=True)
+    if environment.secrets:
         with ui.element("section").classes("mlw-card"):
             heading("Secrets")
             ui.label("Passed to the script as environment variables; values are never stored.").classes("mlw-faint")
-            facts(((name, "") for name in found.secrets), mono=True)
+            property_list(((name, "") for name in environment.secrets), mono=True)

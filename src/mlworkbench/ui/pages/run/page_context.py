@@ -1,4 +1,4 @@
-"""What all parts of the page of a run share."""
+"""State shared by the tabs of a run page."""
 
 from __future__ import annotations
 
@@ -9,28 +9,32 @@ from urllib.parse import quote
 from nicegui import ui
 
 from ....model import Run
-from ...answers.run import Facts
-from ...desk import Desk
-from ...parts.addresses import show_address
-from ...parts.frame import Here
+from ...backend import Backend
+from ...components.page_frame import ProjectScope
+from ...components.page_links import show_address
+from ...queries.run import RunFacts
 
 
-async def _nothing() -> None:
+async def _do_nothing() -> None:
     return
 
 
 @dataclass
-class Context:
-    """``asked``: what the address says beside the tab; whoever changes it says so with ``keep``."""
+class RunPageContext:
+    """Shared state of a run page.
 
-    desk: Desk
-    facts: Facts
-    where: Here | None
-    asked: dict[str, str]
-    values: dict[str, ui.label] = field(default_factory=dict)  # labels of last values, by metric
-    progress: ui.label | None = None  # of a Spark application
+    ``query`` contains the query parameters of the URL except the tab. Use ``update_query`` to change
+    them.
+    """
+
+    backend: Backend
+    facts: RunFacts
+    scope: ProjectScope | None
+    query: dict[str, str]
+    values: dict[str, ui.label] = field(default_factory=dict)  # last-value labels, by metric
+    progress: ui.label | None = None  # label with a Spark application's progress
     address: Callable[..., str] = lambda **more: ""
-    again: Callable[[], Awaitable[None]] = _nothing
+    refresh: Callable[[], Awaitable[None]] = _do_nothing
 
     @property
     def run(self) -> Run:
@@ -40,7 +44,7 @@ class Context:
     def api(self) -> str:
         return f"/api/runs/{quote(self.run.id, safe='')}"
 
-    def keep(self, **asked: str) -> None:
-        """From now on, this is what the address says."""
-        self.asked.update(asked)
+    def update_query(self, **parameters: str) -> None:
+        """Update query parameters and the URL in the address bar."""
+        self.query.update(parameters)
         show_address(self.address())

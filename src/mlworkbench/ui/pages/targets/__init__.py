@@ -1,4 +1,4 @@
-"""The compute targets of a project: what they are, how they stand, and all that is done with them."""
+"""Compute targets page of a project."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Annotated
 
 from fastapi import Query
 
-from ...desk import Desk
-from ...parts.frame import Here, frame
-from ...parts.opening import project_page
+from ...backend import Backend
+from ...components.page_frame import ProjectScope, frame
+from ...components.page_setup import project_page
 from .page import TargetsPage
 
 
-def register(desk: Desk) -> None:
-    @project_page(desk, "/targets", "Targets")
+def register(backend: Backend) -> None:
+    @project_page(backend, "/targets", "Targets")
     async def targets(
-        where: Here,
+        scope: ProjectScope,
         operation: Annotated[str, Query(max_length=64)] = "",
-        errand: Annotated[str, Query(max_length=64)] = "",  # its former name
+        errand: Annotated[str, Query(max_length=64)] = "",  # former name of ``operation``
     ) -> None:
-        with frame(desk, f"Targets of {where.project.name}", where, active="Targets"):
-            await TargetsPage(desk, where).show(operation or errand)
+        with frame(backend, f"Targets of {scope.project.name}", scope, active="Targets"):
+            await TargetsPage(backend, scope).show(operation or errand)

@@ -1,4 +1,4 @@
-"""The environments that were built on a machine, with their sizes."""
+"""Dialog that lists the environments on a machine and their sizes."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from nicegui import ui
 
 from ....errors import MlwError
 from ....report import units
-from ....report.plain import plain
-from ...answers import words
-from ...desk import Desk
-from ...parts.errand import carried_out
-from ...parts.frame import Here
-from ...parts.trouble import in_words
-from ...parts.when import When
-from .dialogs import Box
+from ....sanitize import plain
+from ... import operation_arguments
+from ...backend import Backend
+from ...components.error_notice import describe_error
+from ...components.operation_view import run_operation
+from ...components.page_frame import ProjectScope
+from ...components.timestamp import Timestamp
+from .target_dialogs import TargetDialog
 
-_SHORT = 12
+_DIGEST_LENGTH = 12
 _COLUMNS = ("Environment", "Python", "Packages", "Size", "Unshared size", "Last used", "State", "")
 
 
-class EnvironmentsDialog(Box):
-    """``target``: None is this machine."""
+class EnvironmentsDialog(TargetDialog):
+    """Dialog for the environments on ``target``, or on this machine if ``target`` is None."""
 
-    def __init__(self, desk: Desk, where: Here, target: str | None) -> None:
+    def __init__(self, backend: Backend, scope: ProjectScope, target: str | None) -> None:
         super().__init__(f"Environments on {target or 'this machine'}")
-        self._desk, self._where, self._target = desk, where, target
+        self._backend, self._scope, self._target = backend, scope, target
         with self.buttons:
             ui.button("Remove unused", icon="delete_sweep", on_click=self._remove_unused).props("flat no-caps")
 
-    async def look(self) -> None:
+    async def load(self) -> None:
         self.open()
-        await self._fill()
+        await self._reload()
 
-    async def _fill(self) -> None:
-        said = words.environments_words(self._target)
+    async def _reload(self) -> None:
+        arguments = operation_arguments.list_environments_arguments(self._target)
         self.body.clear()
         with self.body, ui.row().classes("mlw-errand-head") as waiting:
             ui.spinner(size="18px").props("aria-hidden=true")
             ui.label("Calculating sizes…").props("role=status")
         try:
-            found = await self._desk.errands.do(*said, cwd=self._where.project.root)
+            environments = await self._backend.operations.run(*arguments, cwd=self._scope.project.root)
         except MlwError as error:
-            message, hint = in_words(error)
+            message, hint = describe_error(error)
             waiting.delete()
             with self.body:
                 ui.label(message).classes("mlw-bad mlw-said")
@@ -55,56 +55,64 @@ class EnvironmentsDialog(Box):
         with self.body:
             command = "mlw environment list" + (f" --target {plain(self._target, 100)}" if self._target else "")
             ui.label(command).classes("mlw-mono mlw-faint")
-            if found:
-                self._table(found)
+            if environments:
+                self._table(environments)
             else:
                 ui.label("No environments yet. The first run that needs one builds it, or click Prepare.").classes(
                     "mlw-faint"
                 )
 
-    def _table(self, found: Sequence[Mapping[str, Any]]) -> None:
+    def _table(self, environments: Sequence[Mapping[str, Any]]) -> None:
         with ui.element("table").classes("mlw-plain-table"):
             with ui.element("thead"), ui.element("tr"):
                 for name in _COLUMNS:
                     with ui.element("th").props("scope=col"):
                         ui.label(name)
             with ui.element("tbody"):
-                for one in found:
+                for environment in environments:
                     with ui.element("tr"):
-                        self._row(one)
+                        self._row(environment)
 
-    def _row(self, one: Mapping[str, Any]) -> None:
-        digest = str(one.get("digest"))
-        texts = [digest[:_SHORT], str(one.get("python") or ""), str(one.get("packages") or ""), _size(one.get("bytes"))]
-        for text in (*texts, _size(one.get("own_bytes"))):
+    def _row(self, environment: Mapping[str, Any]) -> None:
+        digest = str(environment.get("digest"))
+        texts = [
+            digest[:_DIGEST_LENGTH],
+            str(environment.get("python") or ""),
+            str(environment.get("packages") or ""),
+            _size(environment.get("bytes")),
+        ]
+        for text in (*texts, _size(environment.get("own_bytes"))):
             with ui.element("td"):
                 ui.label(plain(text, 60))
         with ui.element("td"):
-            used = _moment(one.get("last_used_utc"))
+            used = _parse_time(environment.get("last_used_utc"))
             if used is not None:
-                When(used)
+                Timestamp(used)
         with ui.element("td"):
-            ui.label(plain(str(one.get("state") or ""), 100))
+            ui.label(plain(str(environment.get("state") or ""), 100))
         with ui.element("td"):
             button = ui.button(icon="delete", on_click=lambda: self._remove(digest)).props("flat dense round")
-            button._props["aria-label"] = f"Remove environment {plain(digest[:_SHORT], 20)}"
+            button._props["aria-label"] = f"Remove environment {plain(digest[:_DIGEST_LENGTH], 20)}"
 
     async def _remove(self, digest: str) -> None:
-        await self._do(f"Remove {digest[:_SHORT]}", words.remove_environments_words(self._target, [digest]))
+        await self._run(
+            f"Remove {digest[:_DIGEST_LENGTH]}",
+            operation_arguments.remove_environments_arguments(self._target, [digest]),
+        )
 
     async def _remove_unused(self) -> None:
-        await self._do("Remove unused", words.remove_environments_words(self._target, unused=True))
+        await self._run("Remove unused", operation_arguments.remove_environments_arguments(self._target, unused=True))
 
-    async def _do(self, title: str, said: list[str]) -> None:
-        await carried_out(self._desk, title, *said, cwd=self._where.project.root)
-        await self._fill()
+    async def _run(self, title: str, arguments: list[str]) -> None:
+        await run_operation(self._backend, title, *arguments, cwd=self._scope.project.root)
+        await self._reload()
 
 
 def _size(count: object) -> str:
     return units.size(count) if isinstance(count, (int, float)) else ""
 
 
-def _moment(text: object) -> float | None:
+def _parse_time(text: object) -> float | None:
     try:
         return datetime.fromisoformat(str(text)).timestamp() if text else None
     except ValueError:

@@ -1,34 +1,34 @@
-"""The page itself: what goes on, the cards, and the way to attach another machine."""
+"""Content of the targets page: operations in progress, target cards, and the attach button."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
 from ....errors import MlwError
-from ....report.plain import plain
-from ...answers import targets as answers
-from ...desk import Desk
-from ...errands import Errand
-from ...parts.addresses import show_address
-from ...parts.attach import AttachDialog
-from ...parts.empty import empty
-from ...parts.errand import ErrandDialog
-from ...parts.frame import Here
-from ...parts.trouble import in_words
-from .card import CardView
-from .clean import CleanDialog
+from ....sanitize import plain
+from ...backend import Backend
+from ...components.attach_dialog import AttachDialog
+from ...components.empty_state import empty_state
+from ...components.error_notice import describe_error
+from ...components.operation_view import OperationDialog
+from ...components.page_frame import ProjectScope
+from ...components.page_links import show_address
+from ...operation_runner import Operation
+from ...queries import targets as queries
+from .clean_dialog import CleanDialog
+from .target_card import CardView
 
 
 class TargetsPage:
-    """What the cards share."""
+    """Targets page and the state that its cards share."""
 
-    def __init__(self, desk: Desk, where: Here) -> None:
-        self.desk, self.where = desk, where
-        self.watch = desk.gpus
+    def __init__(self, backend: Backend, scope: ProjectScope) -> None:
+        self.backend, self.scope = backend, scope
+        self.gpu_poller = backend.gpus
         self._cards: dict[str, CardView] = {}
 
-    async def show(self, errand: str) -> None:
-        """``errand``: a command that the address names, which is shown again."""
+    async def show(self, operation_id: str) -> None:
+        """Show the page. If the URL contains an ``operation_id``, show that operation again."""
         with ui.row().classes("mlw-targets-head"):
             with ui.element("h1"):
                 ui.label("Compute targets")
@@ -36,63 +36,65 @@ class TargetsPage:
             ui.button("Refresh", icon="refresh", on_click=self.refresh).props("flat no-caps dense")
             ui.button("Clean this machine", icon="cleaning_services", on_click=self._clean).props("flat no-caps dense")
             ui.button("Attach a machine", icon="add_link", on_click=self.attach).props("unelevated no-caps")
-        self._strip = ui.column().classes("mlw-going")
-        self._place = ui.element("div").classes("mlw-targets")
+        self._operations_box = ui.column().classes("mlw-going")
+        self._cards_box = ui.element("div").classes("mlw-targets")
         await self.refresh()
-        self._show_going()
-        ui.timer(2.0, self._show_going)
-        known = self.desk.errands.find_of(self.where.key, errand) if errand else None
-        if known is not None:
-            self.look_at(*known)
+        self._show_operations()
+        ui.timer(2.0, self._show_operations)
+        operation = self.backend.operations.find_for(self.scope.key, operation_id) if operation_id else None
+        if operation is not None:
+            self.show_operation(*operation)
 
     async def refresh(self) -> None:
-        """Read the files again."""
+        """Reload the configuration files and update the cards."""
         try:
-            found = await self.desk.ask(answers.cards, self.where.project)
+            cards = await self.backend.call(queries.cards, self.scope.project)
         except MlwError as error:
-            words, hint = in_words(error)
-            self._place.clear()
-            with self._place:
-                empty("error_outline", words, hint or "")
+            text, hint = describe_error(error)
+            self._cards_box.clear()
+            with self._cards_box:
+                empty_state("error_outline", text, hint or "")
             return
-        names = [card.name for card in found]
+        names = [card.name for card in cards]
         if names != list(self._cards) or not names:
-            self._place.clear()
-            with self._place:
-                self._cards = {card.name: CardView(self, card) for card in found}
-                if not found:
-                    words = "Scripts run on compute targets: this machine, or a machine that you reach over SSH."
+            self._cards_box.clear()
+            with self._cards_box:
+                self._cards = {card.name: CardView(self, card) for card in cards}
+                if not cards:
+                    text = "Scripts run on compute targets: this machine, or a machine that you reach over SSH."
                     command = "mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7"
-                    empty("dns", "No compute targets", words, command)
-        for card in found:
+                    empty_state("dns", "No compute targets", text, command)
+        for card in cards:
             await self._cards[card.name].show(card)
 
-    async def attach(self, card: answers.Card | None = None) -> None:
-        AttachDialog(self.desk, self.where, self.refresh, card if isinstance(card, answers.Card) else None).open()
+    async def attach(self, card: queries.Card | None = None) -> None:
+        AttachDialog(self.backend, self.scope, self.refresh, card if isinstance(card, queries.Card) else None).open()
 
     async def _clean(self) -> None:
-        await CleanDialog(self.desk, self.where, None).look()
+        await CleanDialog(self.backend, self.scope, None).load()
 
-    # -- what goes on ---------------------------------------------------------------------------------------
+    # -- operations -----------------------------------------------------------------------------------------
 
-    def look_at(self, title: str, errand: Errand) -> ErrandDialog:
-        """Show a command; the address names it, so that a reload shows it again."""
-        address = f"{self.where.address}/targets"
-        dialog = ErrandDialog(title, errand, stays=True, hidden=lambda: show_address(address))
-        show_address(f"{address}?operation={errand.id}")
+    def show_operation(self, title: str, operation: Operation) -> OperationDialog:
+        """Show an operation. The URL contains its ID, so a reload shows it again."""
+        address = f"{self.scope.address}/targets"
+        dialog = OperationDialog(title, operation, keep_open=True, on_hidden=lambda: show_address(address))
+        show_address(f"{address}?operation={operation.id}")
         dialog.open()
         return dialog
 
-    def _show_going(self) -> None:
-        going = self.desk.errands.going_of(self.where.key)
-        names = [errand.id for _, errand in going]
+    def _show_operations(self) -> None:
+        operations = self.backend.operations.running_for(self.scope.key)
+        names = [operation.id for _, operation in operations]
         if names == getattr(self, "_shown", []):
             return
         self._shown = names
-        self._strip.clear()
-        with self._strip:
-            for title, errand in going:
+        self._operations_box.clear()
+        with self._operations_box:
+            for title, operation in operations:
                 with ui.row().classes("mlw-going-row"):
                     ui.spinner(size="16px").props("aria-hidden=true")
                     ui.label(plain(title, 200))
-                    ui.button("Show", on_click=lambda t=title, e=errand: self.look_at(t, e)).props("flat dense no-caps")
+                    ui.button("Show", on_click=lambda t=title, e=operation: self.show_operation(t, e)).props(
+                        "flat dense no-caps"
+                    )

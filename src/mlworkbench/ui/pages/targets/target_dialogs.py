@@ -1,4 +1,4 @@
-"""What is done with one target: check, prepare, allow mounts and networks, make a new key, detach."""
+"""Actions on a target: check, prepare, allow mounts and networks, reset the key, and detach."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from ....report.plain import plain
-from ...answers import words
-from ...errands import Errand
-from ...parts.errand import ErrandView, carried_out, command_of
-from ...parts.findings import findings_table
-from ...parts.trouble import tell
+from ....sanitize import plain
+from ... import operation_arguments
+from ...components.error_notice import notify_error
+from ...components.finding_list import findings_table
+from ...components.operation_view import OperationView, format_command, run_operation
+from ...operation_runner import Operation
 
 if TYPE_CHECKING:
-    from .card import CardView
+    from .target_card import CardView
 
 
-class Box(ui.dialog):
-    """A dialog with a title and a row of buttons at its end."""
+class TargetDialog(ui.dialog):
+    """Dialog with a title and a row of buttons at the bottom."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -34,34 +34,36 @@ class Box(ui.dialog):
 
 
 async def check(view: CardView) -> None:
-    """Look at the machine now; what is missing there is told with its remedy."""
+    """Check the machine now and show the findings with remedies."""
     page, name = view.page, view.card.name
-    errand = await page.desk.errands.start(*words.check_words(name), cwd=page.where.project.root)
-    box = Box(f"Check {name}")
+    operation = await page.backend.operations.start(
+        *operation_arguments.check_arguments(name), cwd=page.scope.project.root
+    )
+    box = TargetDialog(f"Check {name}")
     with box.body:
-        ui.label(command_of(errand)).classes("mlw-mono mlw-faint mlw-said")
+        ui.label(format_command(operation)).classes("mlw-mono mlw-faint mlw-said")
         with ui.row().classes("mlw-errand-head") as waiting:
             ui.spinner(size="18px").props("aria-hidden=true")
             ui.label("Checking…").props("role=status")
-        lines = ErrandView(errand)
+        lines = OperationView(operation)
     box.open()
-    await errand.done.wait()
+    await operation.done.wait()
     if box.client.is_deleted:
         return
     if not box.is_deleted:
         waiting.delete()
-        _show_check(box, errand, lines)
+        _show_check(box, operation, lines)
     await page.refresh()
 
 
-def _show_check(box: Box, errand: Errand, lines: ErrandView) -> None:
-    error = errand.error()
+def _show_check(box: TargetDialog, operation: Operation, lines: OperationView) -> None:
+    error = operation.error()
     with box.body:
-        if isinstance(errand.answer, list):
+        if isinstance(operation.result, list):
             lines.delete()
-            findings_table(errand.answer)
-            well = "Ready for runs" if error is None else "Not ready for runs"
-            ui.label(well).classes("mlw-good" if error is None else "mlw-bad").props("role=status")
+            findings_table(operation.result)
+            summary = "Ready for runs" if error is None else "Not ready for runs"
+            ui.label(summary).classes("mlw-good" if error is None else "mlw-bad").props("role=status")
         elif error is not None:
             ui.label(plain(error.message, 2000)).classes("mlw-bad mlw-said").props("role=status")
             if error.hint:
@@ -69,32 +71,32 @@ def _show_check(box: Box, errand: Errand, lines: ErrandView) -> None:
 
 
 async def prepare(view: CardView, configuration: str) -> None:
-    """Build the environment ahead of a run. To leave the page does not stop it."""
+    """Build the environment before a run needs it. The build continues if the user leaves the page."""
     page = view.page
-    errand = await page.desk.errands.start(
-        *words.prepare_words(configuration=configuration), cwd=page.where.project.root
+    operation = await page.backend.operations.start(
+        *operation_arguments.prepare_arguments(configuration=configuration), cwd=page.scope.project.root
     )
     title = f"Prepare {configuration}"
-    page.desk.errands.remember(page.where.key, title, errand)
-    dialog = page.look_at(title, errand)
-    await errand.done.wait()
-    if not dialog.client.is_deleted and errand.failed and not dialog.value:
-        error = errand.error()
+    page.backend.operations.set_title(page.scope.key, title, operation)
+    dialog = page.show_operation(title, operation)
+    await operation.done.wait()
+    if not dialog.client.is_deleted and operation.failed and not dialog.value:
+        error = operation.error()
         if error is not None:
-            tell(error)
+            notify_error(error)
 
 
-def _machine(view: CardView) -> None:
-    """The machine itself: its name in the project is the project's choice."""
+def _show_identity(view: CardView) -> None:
+    """Show the identity of the machine, because the target name is chosen by the project."""
     if view.card.attached is not None:
         ui.label(plain(view.card.attached.identity, 300)).classes("mlw-mono mlw-said")
 
 
 async def detach(view: CardView) -> None:
     name = view.card.name
-    box = Box(f"Detach {name}?")
+    box = TargetDialog(f"Detach {name}?")
     with box.body:
-        _machine(view)
+        _show_identity(view)
         ui.label(
             "Removes the SSH key that mlw installed on the machine, and deletes the target's .compute and .runconfig"
             " files from this project."
@@ -109,20 +111,22 @@ async def detach(view: CardView) -> None:
         )
     if not await box:
         return
-    await view.let_go()
-    said = words.detach_words(name, purge=bool(purge.value), keep_files=bool(keep.value), force=bool(force.value))
-    await carried_out(view.page.desk, f"Detach {name}", *said, cwd=view.page.where.project.root)
+    await view.release_gpus()
+    arguments = operation_arguments.detach_arguments(
+        name, purge=bool(purge.value), keep_files=bool(keep.value), force=bool(force.value)
+    )
+    await run_operation(view.page.backend, f"Detach {name}", *arguments, cwd=view.page.scope.project.root)
     await view.page.refresh()
 
 
 async def reset_key(view: CardView) -> None:
-    name, known = view.card.name, view.card.attached
-    box = Box(f"Reset the SSH key of {name}")
+    name, attachment = view.card.name, view.card.attached
+    box = TargetDialog(f"Reset the SSH key of {name}")
     with box.body:
-        _machine(view)
-        if known is not None:
-            ui.label(f"Current authentication: {plain(known.key, 300)}").classes("mlw-faint")
-            ui.label(f"Host key: {plain(known.host_key, 200)}").classes("mlw-mono mlw-faint mlw-said")
+        _show_identity(view)
+        if attachment is not None:
+            ui.label(f"Current authentication: {plain(attachment.key, 300)}").classes("mlw-faint")
+            ui.label(f"Host key: {plain(attachment.host_key, 200)}").classes("mlw-mono mlw-faint mlw-said")
         ui.label(
             "Creates a new SSH key that replaces the old one. If the machine was reinstalled, enter its new host key:"
         )
@@ -132,15 +136,15 @@ async def reset_key(view: CardView) -> None:
         ui.button("Reset key", icon="key", on_click=lambda: box.submit(True)).props("unelevated no-caps")
     if not await box:
         return
-    await view.let_go()
-    said = words.reset_key_words(name, str(key.value or "").strip() or None)
-    await carried_out(view.page.desk, f"Reset the SSH key of {name}", *said, cwd=view.page.where.project.root)
+    await view.release_gpus()
+    arguments = operation_arguments.reset_key_arguments(name, str(key.value or "").strip() or None)
+    await run_operation(view.page.backend, f"Reset the SSH key of {name}", *arguments, cwd=view.page.scope.project.root)
     await view.page.refresh()
 
 
 @dataclass(frozen=True)
 class ConsentKind:
-    """The texts of the dialog for one kind of consent."""
+    """Dialog texts for one kind of consent."""
 
     kind: str  # as in the option --allow-KIND
     title: str
@@ -153,12 +157,12 @@ NETWORKS = ConsentKind("network", "Networks on {} that containers may join", "Ad
 
 
 async def consents(view: CardView, which: ConsentKind) -> None:
-    """What containers may have of the machine."""
-    name, known = view.card.name, view.card.attached
-    box = Box(which.title.format(name))
-    allowed: tuple[str, ...] = getattr(known, f"{which.kind}s") if known else ()
+    """Edit which mounts or networks containers may use on the machine."""
+    name, attachment = view.card.name, view.card.attached
+    box = TargetDialog(which.title.format(name))
+    allowed: tuple[str, ...] = getattr(attachment, f"{which.kind}s") if attachment else ()
     with box.body:
-        _machine(view)
+        _show_identity(view)
         kept = {text: ui.checkbox(plain(text, 300), value=True).props("dense") for text in allowed}
         if not allowed:
             ui.label("None.").classes("mlw-faint")
@@ -169,8 +173,8 @@ async def consents(view: CardView, which: ConsentKind) -> None:
     if not await box:
         return
     allow = [text] if (text := str(more.value or "").strip()) else []
-    forbid = [text for text, box_of in kept.items() if not box_of.value]
+    forbid = [text for text, checkbox in kept.items() if not checkbox.value]
     if allow or forbid:
-        said = words.update_words(name, which.kind, allow=allow, forbid=forbid)
-        await carried_out(view.page.desk, f"Permissions of {name}", *said, cwd=view.page.where.project.root)
+        arguments = operation_arguments.update_arguments(name, which.kind, allow=allow, forbid=forbid)
+        await run_operation(view.page.backend, f"Permissions of {name}", *arguments, cwd=view.page.scope.project.root)
         await view.page.refresh()

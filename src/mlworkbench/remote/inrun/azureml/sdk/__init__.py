@@ -1,4 +1,4 @@
-"""The original's import names until August 2017."""
+"""Import names that Azure ML Workbench used until August 2017."""
 
 import pkgutil
 

@@ -1,4 +1,4 @@
-"""``from azureml.sdk.data_collector import current_run``: the oldest way to the same logger."""
+"""``from azureml.sdk.data_collector import current_run``: the oldest import name of the logger."""
 
 from azureml.logging import get_azureml_logger as current_run
 

@@ -1,26 +1,26 @@
-"""MLflow's door to this run: the functions that the entry points in ``mlworkbench_inrun-1.dist-info`` name.
+"""MLflow plugins for this run, named by the entry points in ``mlworkbench_inrun-1.dist-info``.
 
-MLflow loads them with every ``import mlflow``, so nothing is imported here before it is used. The plan sets
-``MLFLOW_TRACKING_URI=mlw:run``; a script, or the user, that names another server gets that one.
+MLflow loads this module with every ``import mlflow``, so all imports are deferred. mlw sets
+``MLFLOW_TRACKING_URI=mlw:run``; if a script or user specifies another server, that one is used.
 """
 
 
 def tracking_store(store_uri=None, artifact_uri=None):
-    """For ``mlw:``: MLflow's own file store inside the run's folder, which tells us what it writes."""
+    """Return the store for ``mlw:``: MLflow's file store in the run folder. It also records writes."""
     from ._store import open_store  # noqa: PLC0415 - every import of mlflow would wait for it
 
     return open_store()
 
 
 def model_registry_store(store_uri=None, tracking_uri=None):
-    """For ``mlw:``: models registered in a run are known in that run."""
+    """Return the registry for ``mlw:``, whose registered models exist for this run only."""
     from ._registry import open_registry  # noqa: PLC0415 - every import of mlflow would wait for it
 
     return open_registry()
 
 
 def artifact_repository(artifact_uri, *args, **kwargs):
-    """For ``file:``: MLflow's own folder of artifacts, which tells us what is put below outputs/."""
+    """Return the repository for ``file:``: MLflow's artifact folder, which records files in outputs/."""
     from ._artifacts import open_repository  # noqa: PLC0415 - every import of mlflow would wait for it
 
     return open_repository(artifact_uri, *args, **kwargs)

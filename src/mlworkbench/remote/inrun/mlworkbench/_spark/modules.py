@@ -1,42 +1,45 @@
-"""The project's modules in one file, for executors on other machines. Understood by every Python since 3.5."""
+"""Pack the project's modules into one file for executors on other machines.
+
+Runs with Python 3.5 or newer.
+"""
 
 import os
 import zipfile
 
-_NOT_CODE = ("outputs", "aml_config")  # of the project's own folder; further down they are like any other
-_LARGEST = 16 * 1024 * 1024  # bytes of a file that lies in a package and is none of its modules
-_OLDEST = (1980, 1, 1, 0, 0, 0)  # that a zip file can tell; and the same code makes the same file
+_EXCLUDED = ("outputs", "aml_config")  # only at the top level of the project folder
+_MAX_DATA_SIZE = 16 * 1024 * 1024  # maximum bytes of a data file in a package
+_TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # the oldest zip timestamp; a fixed time makes archives reproducible
 
 
-def pack(target, project, library):
-    """All modules of the project, what else lies in its packages, and our own library: so that imports work there."""
+def pack_modules(target, project, library):
+    """Pack the modules of the project, data files in its packages, and the in-run library."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for folder in (project, library):
-            for path, name in _files(folder):
-                entry = zipfile.ZipInfo(name, _OLDEST)
+            for path, name in _list_files(folder):
+                entry = zipfile.ZipInfo(name, _TIMESTAMP)
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 entry.external_attr = 0o644 << 16
                 with open(path, "rb") as file:
                     archive.writestr(entry, file.read())
 
 
-def _files(root):
-    """Path and name in the archive."""
+def _list_files(root):
+    """Yield the path and archive name of each file."""
     for folder, folders, names in os.walk(root):
-        folders[:] = sorted(one for one in folders if one != "__pycache__" and not one.startswith("."))
+        folders[:] = sorted(child for child in folders if child != "__pycache__" and not child.startswith("."))
         if folder == root:
-            folders[:] = [one for one in folders if one not in _NOT_CODE]
-        package = folder != root and "__init__.py" in names
+            folders[:] = [child for child in folders if child not in _EXCLUDED]
+        is_package = folder != root and "__init__.py" in names
         for name in sorted(names):
             path = os.path.join(folder, name)
-            if not os.path.isfile(path) or os.path.islink(path) or not _has_text(path):
+            if not os.path.isfile(path) or os.path.islink(path) or not _is_valid_name(path):
                 continue
-            if name.endswith(".py") or (package and os.path.getsize(path) <= _LARGEST):
+            if name.endswith(".py") or (is_package and os.path.getsize(path) <= _MAX_DATA_SIZE):
                 yield path, os.path.relpath(path, root).replace(os.sep, "/")
 
 
-def _has_text(path):
-    """Whether it can be written down: names may be any bytes, and no import can name such a one."""
+def _is_valid_name(path):
+    """Return whether the name is valid Unicode. Modules with other names cannot be imported."""
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""``from azureml.core import Run``, where the package of that name is not installed."""
+"""Fallback for ``from azureml.core import Run`` if no package ``azureml.core`` is installed."""
 
 from .run import Run
 

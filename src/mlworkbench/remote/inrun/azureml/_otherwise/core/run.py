@@ -1,4 +1,4 @@
-"""``azureml.core.run.Run``: the original's object for the run around a script."""
+"""``azureml.core.run.Run``: the run object of Azure ML Workbench."""
 
 from mlworkbench._log import record
 from mlworkbench._outputs import copy_in, write_bytes
@@ -13,7 +13,7 @@ from mlworkbench import run as _run
 
 
 class Run(object):
-    """The run around this script. ``Run.get_context()`` gives it; there is only this one."""
+    """The run of this script, as returned by ``Run.get_context()``. There is only one."""
 
     __slots__ = ()
 
@@ -28,19 +28,19 @@ class Run(object):
         return _run.id
 
     def log(self, name, value, description="", step=None):
-        """Log one value; logging a name again makes a series."""
+        """Log one value. Logging a name again creates a series."""
         _log(name, value, step)
 
     def log_list(self, name, value, description=""):
-        """Log a list; a list of numbers is drawn as a chart."""
+        """Log a list. A list of numbers is displayed as a chart."""
         _log(name, list(value))
 
     def log_row(self, name, description=None, **columns):
-        """``log_row("Y over X", x=1, y=0.4)``: a name logged again makes a table."""
+        """Log a row: ``log_row("Y over X", x=1, y=0.4)``. Logging a name again creates a table."""
         record("row", {"name": plain_name(name), "row": columns})
 
     def log_table(self, name, value, description=""):
-        """``log_table("Y over X", {"x": [1, 2], "y": [0.6, 0.7]})``."""
+        """Log a table: ``log_table("Y over X", {"x": [1, 2], "y": [0.6, 0.7]})``."""
         _log_table(name, value)
 
     def log_image(self, name, path=None, plot=None, description=""):
@@ -75,11 +75,11 @@ class Run(object):
         set_tag(key, "" if value is None else value)
 
     def flush(self, timeout_seconds=300):
-        """Return when everything logged so far is written."""
+        """Block until everything logged so far is written."""
         _flush()
 
     def complete(self, _set_status=True):
-        """Record that the script is complete; the exit code decides how the run ends."""
+        """Record that the script is complete. The exit code determines the run's final status."""
         record("ended", {"status": "completed"})
         _flush()
 

@@ -1,0 +1,76 @@
+"""Whether higher or lower values of a metric are better, by its name and by the tags of its runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlworkbench.metric_goal import find_goal, goal_from_name
+
+HIGHER = """
+accuracy Accuracy acc val_acc top5_acc acc@1 eval/accuracy val_sparse_categorical_accuracy f1 f1_score val_f1 macro-F1
+fbeta auc roc_auc auroc validation-auc aucpr average_precision precision recall recall@10 sensitivity specificity r2
+r2_score R^2 mIoU iou dice jaccard kappa mcc bleu rougeL rouge1 meteor chrf ndcg@5 map@3 mAP mAP50 mrr psnr ssim
+reward mean_reward episode_return win_rate success_rate hit_rate score test.score explained_variance log_likelihood
+elbo spearman pearson samples_per_second tokens/s throughput fps neg_mean_squared_error neg_log_loss training_score
+""".split()
+LOWER = """
+loss Loss val_loss valLoss train/loss loss_epoch validation_0-logloss binary_logloss mlogloss logloss log_loss
+hamming_loss error test/error error_rate merror err mae val_mae MSE rmse rmsle mape smape mean_squared_error
+mean_absolute_error perplexity ppl eval_perplexity nll neg_log_likelihood negative_log_likelihood cross_entropy
+crossentropy categorical_crossentropy kl_divergence WER cer fid lpips brier brier_score davies_bouldin_score regret
+latency latency_ms p99_latency inference_latency runtime train_runtime duration valid_0-l2 l1 bits_per_byte bpb
+""".split()
+UNKNOWN = """
+value objective x width lossless epoch step lr thing entropy time accommodation errands map_size scores_file k
+""".split()
+
+
+@pytest.mark.parametrize("name", HIGHER)
+def test_names_where_higher_is_better(name):
+    assert goal_from_name(name) == "max"
+
+
+@pytest.mark.parametrize("name", LOWER)
+def test_names_where_lower_is_better(name):
+    assert goal_from_name(name) == "min"
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_names_that_say_nothing(name):
+    assert goal_from_name(name) is None
+
+
+class Run:
+    def __init__(self, metrics, tags=None):
+        self.metrics = metrics
+        self.tags = tuple(f"{name}={value}" for name, value in (tags or {}).items()) + ("team",)
+
+
+def test_direction_of_an_optuna_study():
+    trials = [
+        Run({"value": 1.0, "time": 3.0}, {"direction": "MINIMIZE"}),
+        Run({"value": 2.0}, {"direction": "MINIMIZE"}),
+    ]
+    assert find_goal("value", trials) == "min"
+    assert find_goal("value", [Run({"value": 1.0}, {"direction": "MAXIMIZE"})]) == "max"
+    assert find_goal("accuracy", [Run({"accuracy": 1.0}, {"direction": "MINIMIZE"})]) == "min", "its only metric"
+    assert find_goal("accuracy", [Run({"accuracy": 1, "value": 2}, {"direction": "MINIMIZE"})]) == "max", "of another"
+
+
+@pytest.mark.parametrize("direction", ["['MINIMIZE', 'MAXIMIZE']", "north", "", 7, None])
+def test_directions_that_are_none(direction):
+    assert find_goal("value", [Run({"value": 1.0}, {"direction": direction})]) is None
+
+
+def test_runs_that_disagree_leave_the_goal_open():
+    runs = [Run({"value": 1.0}, {"direction": "MINIMIZE"}), Run({"value": 2.0}, {"direction": "MAXIMIZE"})]
+    assert find_goal("value", runs) is None
+
+
+def test_tags_of_users_name_the_goal():
+    assert find_goal("thing", [Run({"thing": 1.0}, {"goal": "min"})]) == "min"
+    assert find_goal("thing", [Run({"thing": 1.0}, {"goal.thing": "max", "goal": "min"})]) == "max", (
+        "the more exact one"
+    )
+    assert find_goal("loss", [Run({"loss": 1.0}, {"goal.loss": "max"})]) == "max"
+    assert find_goal("loss", [Run({"loss": 1.0, "acc": 2.0}, {"goal": "max"})]) == "min", "not this metric's"
