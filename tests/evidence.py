@@ -1,4 +1,4 @@
-"""Evidence of failed tests: one folder below build/evidence per failure, whose path is printed.
+"""Evidence of failed tests: one folder below build/evidence per failure, whose path and summaries are printed.
 
 It contains the small files of the test's folder (server logs, run records, screenshots), and the files of each
 `Witness`. Machines, engines, and browsers call `witnesses.add(self)` when they are created and
@@ -20,6 +20,8 @@ import pytest
 EVIDENCE = Path(__file__).parents[1] / "build" / "evidence"
 MOST_BYTES = 1 << 20  # maximum size of a copied file; of a longer log, the end is copied
 MOST_FILES = 500  # maximum number of files per folder
+SUMMARY = "failed.txt"  # the file of a witness that is printed with the failure
+MOST_PRINTED = 4000  # maximum number of characters of a printed summary
 TELLING = ("*.log", "*.txt", "*.json", "*.jsonl", "failed.*")
 
 
@@ -56,7 +58,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.failed and report.when != "teardown" and (own_folder or witnesses):
         folder = _collect(item.nodeid, own_folder)
         (folder / "failure.txt").write_text(f"{item.nodeid}\n\n{report.longreprtext}\n")
-        report.sections.append(("evidence", str(folder)))
+        report.sections.append(("evidence", "\n".join((str(folder), *_summaries(folder)))))
+
+
+def _summaries(folder: Path) -> Iterator[str]:
+    """Yield the summaries of witnesses: on a build server, the printed lines may be all that is left."""
+    for path in sorted(folder.glob(f"*/{SUMMARY}")):
+        yield f"--- {path.parent.name}\n{path.read_text(errors='replace')[:MOST_PRINTED]}"
 
 
 def _collect(test: str, own_folder: Path | None) -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 
 from playwright.sync_api import Error, expect, sync_playwright
 
-from tests.evidence import witnesses
+from tests.evidence import SUMMARY, witnesses
 from tests.machines.network import wait_until
 
 # The headless shell renders the same pages for half the CPU time; Playwright prefers it, too.
@@ -151,6 +151,8 @@ class BrowserSession:
         self.server = server
         self.context = browser.new_context(viewport={"width": 1400, "height": 900}, **settings)
         self.context.set_default_timeout(_TIMEOUT)
+        witnesses.add(self)
+        self.context.on("close", lambda _: witnesses.discard(self))
         self.console_errors: list[str] = []
         self.external_requests: list[str] = []
         self.page = self.new_tab()
@@ -181,10 +183,11 @@ class BrowserSession:
 
     def keep(self, place: Path) -> None:
         """Save screenshot, content, address, and messages of the page as evidence of a failed test."""
-        self.page.screenshot(path=place / "failed.png", timeout=5000)
         (place / "failed.html").write_text(self.page.content())
-        (place / "failed.txt").write_text("\n".join((self.page.url, *self.console_errors)))
+        text = self.page.evaluate("document.body.innerText")
+        (place / SUMMARY).write_text("\n".join((self.page.url, *self.console_errors, text)))
         self.server.process.send_signal(signal.SIGUSR1)
+        self.page.screenshot(path=place / "failed.png", timeout=5000)
 
     def assert_no_errors(self) -> None:
         """Check that no page logged errors or sent requests to other hosts."""
@@ -201,12 +204,9 @@ def browser_session(user: Any, cwd: Path, place: Path, *arguments: str, **settin
     """Start `mlw ui` in this folder, and a logged-in browser."""
     with ui_server(user, cwd, place, *arguments) as server, chromium() as browser:
         ui = BrowserSession(browser, server, **settings)
-        witnesses.add(ui)
         try:
             yield ui
         except BaseException:
             with suppress(Exception):  # the browser itself may have failed
                 ui.keep(place)
             raise
-        finally:
-            witnesses.discard(ui)
