@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlworkbench import errors
-from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared import run_endings
 
 COMMANDS = """
 This page lists all commands and their options, as does `mlw COMMAND --help`. Most commands accept these options:
@@ -48,19 +48,19 @@ SHORT = {
 }
 
 ENDINGS = {
-    endings.SUCCEEDED: "The script returned 0.",
-    endings.FAILED: "The script returned a nonzero exit code (`failed (exit 3)`), or a signal ended it (`failed (signal 15)`). The cause contains the exception and the line in your code.",
-    endings.OUT_OF_MEMORY: "The kernel killed the script, or a child process in its container, because memory ran out. The script itself may still have returned 0, but its results may be incomplete.",
-    endings.TIMEOUT: "The run reached its `--timeout` and was stopped.",
-    endings.CANCELLED: "The run was canceled. It stopped after SIGTERM, or had not started.",
-    endings.CANCELLED_FORCED: "The run was canceled. It did not stop after SIGTERM within the grace period, so it was killed.",
-    endings.ENVIRONMENT_FAILED: "The packages could not be installed. The script did not start. `build.log` contains the details.",
-    endings.COULD_NOT_START: "An image, a program, or a GPU was missing on the machine. The script did not start.",
-    endings.TARGET_REBOOTED: "The machine was rebooted during the run.",
-    endings.TARGET_RESTARTED: "The target is a container (a rented pod) and was restarted during the run.",
-    endings.TARGET_LOST: "The run folder on the machine was deleted, or you ended the run with `mlw cancel --forget`.",
-    endings.ENGINE_STOPPED: "The container engine or a user stopped the container.",
-    endings.EXIT_UNKNOWN: "The process has ended, but no exit status was recorded. The cause gives the reason. The log and outputs may be complete.",
+    run_endings.SUCCEEDED: "The script returned 0.",
+    run_endings.FAILED: "The script returned a nonzero exit code (`failed (exit 3)`), or a signal ended it (`failed (signal 15)`). The cause contains the exception and the line in your code.",
+    run_endings.OUT_OF_MEMORY: "The kernel killed the script, or a child process in its container, because memory ran out. The script itself may still have returned 0, but its results may be incomplete.",
+    run_endings.TIMEOUT: "The run reached its `--timeout` and was stopped.",
+    run_endings.CANCELLED: "The run was canceled. It stopped after SIGTERM, or had not started.",
+    run_endings.CANCELLED_FORCED: "The run was canceled. It did not stop after SIGTERM within the grace period, so it was killed.",
+    run_endings.ENVIRONMENT_FAILED: "The packages could not be installed. The script did not start. `build.log` contains the details.",
+    run_endings.COULD_NOT_START: "An image, a program, or a GPU was missing on the machine. The script did not start.",
+    run_endings.TARGET_REBOOTED: "The machine was rebooted during the run.",
+    run_endings.TARGET_RESTARTED: "The target is a container (a rented pod) and was restarted during the run.",
+    run_endings.TARGET_LOST: "The run folder on the machine was deleted, or you ended the run with `mlw cancel --forget`.",
+    run_endings.ENGINE_STOPPED: "The container engine or a user stopped the container.",
+    run_endings.EXIT_UNKNOWN: "The process has ended, but no exit status was recorded. The cause gives the reason. The log and outputs may be complete.",
 }
 
 ENDINGS_TEXT = """

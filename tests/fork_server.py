@@ -25,7 +25,7 @@ from typing import IO, Any
 _ROOT = Path(__file__).resolve().parents[1]
 _LENGTH = 8  # size of a number in a message, in bytes
 _NOT_IMPORTED = (
-    *("mlworkbench.__main__", "mlworkbench.start", "mlworkbench.remote", "mlworkbench.samples"),
+    *("mlworkbench.__main__", "mlworkbench.process_entry", "mlworkbench.remote", "mlworkbench.samples"),
     "mlworkbench.testing",  # no command imports this package
 )
 _UI = "mlworkbench.ui"

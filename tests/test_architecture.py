@@ -12,7 +12,7 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "samples" not in path.
 # A module may import from its own layer and from lower layers.
 LAYERS = [
     {"testing"},  # for tests of plugins; the product does not import it
-    {"cli", "__main__", "start"},
+    {"cli", "__main__", "process_entry"},
     {"ui"},
     {"runs"},
     {"report"},
@@ -21,14 +21,22 @@ LAYERS = [
         *("refresh_runs", "fetch_outputs", "import_runs"),
         *("export", "doctor"),
     },
-    {"plan", "request"},
+    {"plan", "submit_request"},
     {"sweep_axes", "metric_goal"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},
     {"hosts"},
-    {"registry", "secret_sources", "attachments", "client_identity", "container_consents", "user_settings", "explain"},
+    {
+        "plugin_registry",
+        "secret_sources",
+        "attachments",
+        "client_identity",
+        "container_consents",
+        "user_settings",
+        "explain",
+    },
     {"paths", "model"},
     {"failure"},
-    {"errors", "version", "isolation", "dataclass_check", "sanitize"},
+    {"errors", "version", "import_isolation", "dataclass_check", "sanitize"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
 # Modules that may catch all exceptions: entry points of programs, code that must always report the start or the end of
@@ -43,14 +51,14 @@ BROAD = {
     "remote/supervisor.py",
     "remote/starters/starter.py",
     "ui/auth_middleware.py",
-    "ui/sync.py",
+    "ui/run_poller.py",
 }
 # Modules that may call json.loads: scripts that run without our modules, readers of our own index and data files, and
 # loops over metric lines, which must be fast and catch RecursionError. All others call untrusted_json.parse_json.
 PLAIN_JSON = {
     "remote/shared/untrusted_json.py",
     *("remote/__main__.py", "remote/environments/conda_install.py"),
-    "remote/environments/interpreter_facts.py",
+    "remote/environments/interpreter_stub.py",
     *("history/rows.py", "history/migrate.py"),
     *(
         "config/gallery.py",
@@ -67,7 +75,7 @@ OTHER_MEANINGS = {
     **dict.fromkeys(
         ("attach/attach_machine.py", "cli/doctor_gpu.py", "cli/project.py", "config/project_folder.py"), {"local"}
     ),
-    **dict.fromkeys(("submission.py", "ui/queries/shell_prompt.py", "ui/components/run_bar.py"), {"local"}),
+    **dict.fromkeys(("submission.py", "ui/queries/shell_startup.py", "ui/components/run_bar.py"), {"local"}),
     # The container engine, and findings about it.
     **dict.fromkeys(
         ("hosts/host_facts.py", "doctor/diagnosis_rules.py", "preflight/finding.py", "targets/machine_check.py"),

@@ -56,13 +56,13 @@ BANNED = {
 SERIALIZED = {"errand", "said", "spoken", "told_tags", "trouble", "troubles"}
 # Former module names that the documentation of plugins mentioned; their modules only import the new ones.
 FORMER_MODULES = {
-    "environments/site.py": "mlworkbench.environments.solve_request",
+    "environments/site.py": "mlworkbench.environments.selection_request",
     "hosts/local.py": "mlworkbench.hosts.local_host",
 }
 # Packages whose modules may share names: a command, a page, a query, and an API route can have the same subject.
 VIEWS = {"cli", "ui/api", "ui/pages", "ui/pages/run", "ui/pages/targets", "ui/queries"}
 # Modules with the same role on the client and on the target.
-BOTH_SIDES = {"failure.py", "mirrors.py", "source_builds.py"}
+BOTH_SIDES = {"failure.py", "mirrors.py", "parallel_programs.py", "source_builds.py"}
 
 
 def words(identifier: str) -> set[str]:

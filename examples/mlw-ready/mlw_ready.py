@@ -7,7 +7,7 @@ import posixpath
 from dataclasses import replace
 
 from mlworkbench.environments.existing import environment_without_mlw
-from mlworkbench.environments.solve_request import EnvironmentRequest, ResolvedEnvironment
+from mlworkbench.environments.selection_request import EnvironmentRequest, ResolvedEnvironment
 from mlworkbench.errors import ConfigError
 from mlworkbench.hosts.local_host import LocalHost
 from mlworkbench.model import Compute, Interpreter

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .history.history_api import History
     from .model import Entry, Run, RunSpec
     from .paths import user_paths
-    from .request import Request, SweepOptions
     from .runs.handle import RunHandle, get_run, submit
+    from .submit_request import Request, SweepOptions
 
 _LAZY_IMPORTS = {
     **dict.fromkeys(
@@ -31,8 +31,8 @@ _LAZY_IMPORTS = {
     "Run": "mlworkbench.model",
     "RunSpec": "mlworkbench.model",
     "Entry": "mlworkbench.model",
-    "Request": "mlworkbench.request",
-    "SweepOptions": "mlworkbench.request",
+    "Request": "mlworkbench.submit_request",
+    "SweepOptions": "mlworkbench.submit_request",
     "RunHandle": "mlworkbench.runs.handle",
     "get_run": "mlworkbench.runs.handle",
     "submit": "mlworkbench.runs.handle",

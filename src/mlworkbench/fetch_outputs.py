@@ -22,7 +22,7 @@ from .runfiles.fetch_state import count_listed, is_fetched
 from .runfiles.local_copy import LocalCopy
 from .runfiles.output_fetch import OutputFetcher
 from .runfiles.output_manifest import Output, read_outputs
-from .runfiles.transfer import Outcome
+from .runfiles.verified_copy import Outcome
 
 CHUNK = 4 * 1024 * 1024
 _MAX_ENTRY_LENGTH = 64 * 1024  # maximum line length of the list: two 4 kB paths, with six characters per escaped byte

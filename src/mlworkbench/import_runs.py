@@ -21,7 +21,7 @@ from .history.run_query import Query
 from .history.store import History
 from .hosts.host import Host
 from .hosts.replies import printable
-from .hosts.root_survey import Survey, TargetRun, fetch_survey, is_run_id
+from .hosts.root_contents import Survey, TargetRun, fetch_survey, is_run_id
 from .model import Compute, JsonDict, Run, RunSpec
 from .remote.shared.layout import is_untracked
 from .remote.shared.protocol_versions import SPEC

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .failure import Failure
 from .model import IN_CONTACT, Run, Status
-from .remote.shared import endings
+from .remote.shared import run_endings
 
 INTERRUPTED = "interrupted"  # the submission stopped before a supervisor claimed the run
 UNWRITTEN = "ended; result not saved yet"  # the target cannot write to its disk
@@ -42,7 +42,7 @@ def left_out(run: Run) -> Run:
     """
     if run.accepted or run.status.final:
         return run
-    return _ended(run, Status.CANCELED, endings.CANCELLED, f"sweep {run.spec.parent} ended before this run started")
+    return _ended(run, Status.CANCELED, run_endings.CANCELLED, f"sweep {run.spec.parent} ended before this run started")
 
 
 def out_of_contact(run: Run, why: str, attached: bool = True) -> Run:
@@ -75,9 +75,9 @@ def forget(run: Run) -> Run:
 
 
 def lost(run: Run, cause: str = "the run's folder is gone") -> Run:
-    return run if run.status.final else _ended(run, Status.FAILED, endings.TARGET_LOST, cause)
+    return run if run.status.final else _ended(run, Status.FAILED, run_endings.TARGET_LOST, cause)
 
 
 def _ended(run: Run, status: Status, ending: str, cause: str) -> Run:
-    failure = Failure.from_json(endings.failure_of(ending, cause))
+    failure = Failure.from_json(run_endings.failure_of(ending, cause))
     return replace(run, status=status, detail=None, ending=ending, cause=cause, failure=failure, ended=time.time())

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from .config.project_folder import Project
 from .container_consents import resolved_prefixes
-from .environments.solve_request import ResolvedEnvironment
+from .environments.selection_request import ResolvedEnvironment
 from .frameworks.framework import FrameworkCommand, Setting
 from .model import Command, Container, RunSpec, Snapshot
 from .remote.shared.gpu_request import FREE
-from .request import Request
+from .submit_request import Request
 from .targets.target_facts import TargetFacts
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from .errors import MlwError, UsageError
 from .history.store import History
 from .model import JsonDict, Run
 from .remote.shared.layout import is_untracked
-from .request import Request, SweepOptions
+from .submit_request import Request, SweepOptions
 
 _SUBMIT = ("experiment", "submit", "--detach", "-o", "json")
 _FLAGS = ("upgrade", "send_packages", "unchecked")

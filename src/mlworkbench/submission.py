@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .config.legacy_formats import apply_overrides
 from .config.project_folder import Project, load_spark_dependencies
 from .environments.selection import is_managed, select_environment
-from .environments.solve_request import EnvironmentRequest, ResolvedEnvironment
+from .environments.selection_request import EnvironmentRequest, ResolvedEnvironment
 from .errors import PreflightError, UnknownName, UsageError
 from .frameworks.framework import Setting, framework_of
 from .history.child_runs import children_of_sweep
@@ -24,8 +24,8 @@ from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec, Snapshot
 from .paths import UserPaths, user_name
 from .plan import Parts, plan, shared_folder
 from .remote.shared.failpoint import failpoint
-from .request import CheckedRequest, Request
 from .snapshot.take_snapshot import has_file, take
+from .submit_request import CheckedRequest, Request
 from .targets.target import Target, UploadSource
 from .targets.target_factory import open_target
 from .targets.target_facts import TargetFacts, collect_target_facts

@@ -186,7 +186,7 @@ def test_lost_response_does_not_start_run_twice(connected, monkeypatch):
         if request["do"] == "start" and not lost:
             lost.append(answer)
             host._channel.close()
-            from mlworkbench.remote.shared.frames import ConnectionClosed
+            from mlworkbench.remote.shared.message_frames import ConnectionClosed
 
             raise ConnectionClosed("cut between request and answer")
         return answer

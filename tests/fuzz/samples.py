@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mlworkbench
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 
 _SAMPLES = Path(mlworkbench.__file__).parent / "samples"
 SHA = "0123456789abcdef" * 4

@@ -16,7 +16,7 @@ import apsw
 from mlworkbench.attach.purge_plan import Options, make_plan
 from mlworkbench.attachments import Attachment, Attachments
 from mlworkbench.cli import run_page
-from mlworkbench.cli.run_view import _format_metrics as _metrics_line
+from mlworkbench.cli.follow_view import _format_metrics as _metrics_line
 from mlworkbench.client_identity import Client
 from mlworkbench.config.config_files import (
     check_file,
@@ -26,29 +26,29 @@ from mlworkbench.config.config_files import (
 )
 from mlworkbench.config.project_folder import find_project
 from mlworkbench.environment_builds import build_in_advance
-from mlworkbench.environments.channels import channels_of, indexes_of
 from mlworkbench.environments.dependencies import Line
 from mlworkbench.environments.dependency_files import read_dependencies
 from mlworkbench.environments.environment_list import Inventory
 from mlworkbench.environments.lock_check import validate_lock
+from mlworkbench.environments.package_sources import channels_of, indexes_of
 from mlworkbench.environments.package_supply import collect_packages
 from mlworkbench.errors import MlwError
 from mlworkbench.history import index_schema, rows
 from mlworkbench.history.annotations import annotations_of, read_annotations
-from mlworkbench.history.fold import format_ending
 from mlworkbench.history.ingest import ingest_bytes
 from mlworkbench.history.parallel_read import read_batch
 from mlworkbench.history.rows import ReadPosition
 from mlworkbench.history.run_folders import read_run_folder
+from mlworkbench.history.run_state import format_ending
 from mlworkbench.history.series.series_store import Series
 from mlworkbench.history.store import History
+from mlworkbench.hosts.agent_start_failures import explain_start_failure
 from mlworkbench.hosts.channel import AgentNotStarted, Channel
 from mlworkbench.hosts.gpu_values import fetch_gpus
 from mlworkbench.hosts.host_facts import Facts
-from mlworkbench.hosts.root_survey import fetch_survey
+from mlworkbench.hosts.root_contents import fetch_survey
 from mlworkbench.hosts.snapshot_upload import _check_plan
 from mlworkbench.hosts.ssh_host import SshHost
-from mlworkbench.hosts.start_failures import explain_start_failure
 from mlworkbench.import_runs import Destination, read_spec
 from mlworkbench.model import Compute, Run
 from mlworkbench.paths import UserPaths
@@ -57,8 +57,8 @@ from mlworkbench.preflight.finding import CheckContext, Script
 from mlworkbench.remote import sweep_log
 from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.shared.failure import text_of
-from mlworkbench.remote.shared.frames import FrameError, Pipe
 from mlworkbench.remote.shared.layout import Root, RunFolder
+from mlworkbench.remote.shared.message_frames import FrameError, Pipe
 from mlworkbench.report import gpu_report as gpu_report
 from mlworkbench.report import spark_report as report_spark
 from mlworkbench.report.run_records import record, summary, to_display
@@ -77,10 +77,10 @@ from mlworkbench.targets.target_facts import TargetFacts, _remote_facts
 from mlworkbench.targets.types import REMOTEDOCKER
 from mlworkbench.ui.queries import run as answers_run
 from mlworkbench.ui.queries.gpu_verdict import verdict
-from mlworkbench.ui.queries.telemetry import Telemetry, _gpu_names
+from mlworkbench.ui.queries.system_metrics import Telemetry, _gpu_names
 from tests.fuzz import samples
 from tests.fuzz.campaign import Surface
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 
 MOST = 60_000  # maximum number of bytes that a pipe buffers without a reader
 FAR = Compute("far", "remotedocker", "far", "ada", spark_master="spark://m:7077", nvidia_docker=True)

@@ -14,7 +14,7 @@ from mlworkbench.history.store import History
 from mlworkbench.model import Command, Compute, Entry, Git, RunSpec
 from mlworkbench.paths import UserPaths
 from tests.machines.payloads import PAYLOADS, file_names, representative_payloads
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 
 # A script that records, prints, and writes into files all texts that it receives.
 _SCRIPT = """

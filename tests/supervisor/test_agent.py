@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mlworkbench.remote.root_purge import stage_of
-from mlworkbench.remote.shared.frames import ConnectionClosed, Pipe
+from mlworkbench.remote.shared.message_frames import ConnectionClosed, Pipe
 from tests.interpreters import oldest_and_newest
 from tests.supervisor.conftest import PYTHON, REMOTE, Place, alive, environment, until
 

@@ -21,7 +21,7 @@ from mlworkbench.remote.environments.environment_state import (
     mark_used,
     use_lock_path,
 )
-from mlworkbench.remote.environments.environment_store import (
+from mlworkbench.remote.environments.environment_usage import (
     InUse,
     describe_all,
     describe_one,

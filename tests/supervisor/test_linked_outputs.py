@@ -11,10 +11,10 @@ import pytest
 
 from mlworkbench.remote import linked_outputs
 from mlworkbench.remote.linked_outputs import LinkedOutputs
-from mlworkbench.remote.output_collector import iterate_outputs
+from mlworkbench.remote.output_scan import iterate_outputs
 from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.remote.shared.output_kinds import BROKEN, FOLDER, NOT_COPIED, OUTSIDE, SPECIAL_FILE
-from mlworkbench.remote.shared.unread_data import MAX_NAMED
+from mlworkbench.remote.shared.unread_files import MAX_NAMED
 
 SCRIPT = """
 import os, socket

@@ -12,7 +12,7 @@ from mlworkbench.remote.engine import build_command
 from mlworkbench.remote.environments.build_errors import parse_build_error
 from mlworkbench.remote.environments.build_tools import NoEnvironment
 from mlworkbench.remote.environments.environment_state import hold_environment_lock
-from mlworkbench.remote.environments.environment_store import removable_leftovers
+from mlworkbench.remote.environments.environment_usage import removable_leftovers
 from mlworkbench.remote.environments.garbage_collection import set_leftover_aside
 from mlworkbench.remote.environments.image_environments import is_for_image, set_aside
 from mlworkbench.remote.environments.source_builds import _copy_wheel, _make_readable, check_build_location, sources_of

@@ -15,7 +15,7 @@ from mlworkbench.remote.disk_usage import free_space, report_usage
 from mlworkbench.remote.environments.archive_record import is_packed
 from mlworkbench.remote.environments.build import Cancelled
 from mlworkbench.remote.environments.environment_state import hold_environment_lock, unprotect
-from mlworkbench.remote.environments.environment_store import describe_all, removable_leftovers
+from mlworkbench.remote.environments.environment_usage import describe_all, removable_leftovers
 from mlworkbench.remote.environments.garbage_collection import handle_remove as retire
 from mlworkbench.remote.shared.environment_layout import mounts, pack_of
 from mlworkbench.remote.shared.layout import Root

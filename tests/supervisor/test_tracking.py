@@ -250,10 +250,10 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from remote.shared.layout import RunFolder
 from remote.supervisor import Supervisor
-from remote.companions.tracking_monitor import TrackingMonitor
+from remote.companions.external_metrics_monitor import ExternalMetricsMonitor
 run = RunFolder(sys.argv[2])
 os.makedirs(run.work)
-tracking = TrackingMonitor(run, {})
+tracking = ExternalMetricsMonitor(run, {})
 tracking.tick({"time": 0.0})
 tracking.end({"time": 0.0})
 print([name for name in sys.modules if name.startswith("remote.tracking.")])

@@ -18,7 +18,7 @@ from mlworkbench.model import Compute, Run, Status
 from mlworkbench.remote.shared.layout import Root, RunFolder
 from mlworkbench.runfiles import disk_limit
 from mlworkbench.runfiles.local_copy import LocalCopy
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 
 MB = 1 << 20
 
@@ -172,7 +172,7 @@ def test_a_target_does_not_fill_the_disk(folder, monkeypatch):
 
 
 def test_mirrored_files_have_limits(folder, monkeypatch):
-    monkeypatch.setattr("mlworkbench.remote.shared.metric_files.MAX_FILES", 2)
+    monkeypatch.setattr("mlworkbench.remote.shared.metric_limits.MAX_FILES", 2)
     mirror = LocalCopy(folder)
     with pytest.raises(HostError, match="events.jsonl"):
         mirror.write("events.jsonl", 2**30, b"x")

@@ -17,17 +17,17 @@ from mlworkbench.export.run_data import with_children
 from mlworkbench.history.child_runs import children_of_sweep
 from mlworkbench.history.store import History
 from mlworkbench.hosts.local_host import LocalHost
-from mlworkbench.hosts.root_survey import Survey
+from mlworkbench.hosts.root_contents import Survey
 from mlworkbench.import_runs import Destination, import_runs
 from mlworkbench.model import Compute, RunSpec, Status
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote.shared.endings import TARGET_LOST
 from mlworkbench.remote.shared.layout import Root
-from mlworkbench.runs.frontend import Frontend
-from mlworkbench.runs.results import SweepChildren
+from mlworkbench.remote.shared.run_endings import TARGET_LOST
+from mlworkbench.runs.result_download import SweepChildren
+from mlworkbench.runs.submission_frontend import Frontend
 from mlworkbench.targets.target import Target
 from tests.unit.attach.test_purge_plan import OTHER, target_run
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 
 GOOD, EVIL = Compute("good", "remote", "good.example", "ada"), Compute("evil", "remote", "evil.example", "ada")
 

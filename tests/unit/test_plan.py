@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mlworkbench import registry
+from mlworkbench import plugin_registry
 from mlworkbench.config.project_folder import Project
-from mlworkbench.environments.solve_request import ResolvedEnvironment
+from mlworkbench.environments.selection_request import ResolvedEnvironment
 from mlworkbench.errors import UnknownName
 from mlworkbench.frameworks.framework import FrameworkCommand, Setting
 from mlworkbench.frameworks.pyspark import PySpark
@@ -19,8 +19,8 @@ from mlworkbench.frameworks.python import Python
 from mlworkbench.model import Compute, Entry, Interpreter, RunConfig, Snapshot
 from mlworkbench.plan import INHERITED, Parts, plan
 from mlworkbench.remote.shared.layout import Root
-from mlworkbench.request import Request
 from mlworkbench.submission import Place, build_setting
+from mlworkbench.submit_request import Request
 from mlworkbench.targets.container_plan import Engine
 from mlworkbench.targets.target import Target
 from mlworkbench.targets.target_facts import TargetFacts
@@ -139,11 +139,14 @@ def test_inherited_names_hold_no_secret():
 
 
 def test_registry_answers_with_the_known_names():
-    assert registry.load("frameworks", "Python") is Python and registry.load("frameworks", "PySpark") is PySpark
+    assert (
+        plugin_registry.load("frameworks", "Python") is Python
+        and plugin_registry.load("frameworks", "PySpark") is PySpark
+    )
     with pytest.raises(
         UnknownName, match="unknown compute type 'gpu'; available: cluster, docker, local, remote, remotedocker"
     ):
-        registry.load("targets", "gpu")
+        plugin_registry.load("targets", "gpu")
 
 
 def test_a_plugin_comes_through_the_same_door(tmp_path, monkeypatch):
@@ -153,12 +156,12 @@ def test_a_plugin_comes_through_the_same_door(tmp_path, monkeypatch):
         "[console_scripts]\nx = y:z\n\n[mlworkbench.targets]\nmoon = plug:make\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry._all.cache_clear()
+    plugin_registry._all.cache_clear()
     try:
-        assert registry.load("targets", "moon")() == "made"
-        assert "local" in registry.known("targets")
+        assert plugin_registry.load("targets", "moon")() == "made"
+        assert "local" in plugin_registry.known("targets")
     finally:
-        registry._all.cache_clear()
+        plugin_registry._all.cache_clear()
         sys.modules.pop("plug", None)
 
 

@@ -27,10 +27,10 @@ from ..targets.open_remote import probe_machine
 from ..targets.spark_check import spark_findings
 from ..targets.types import MASTER, Feature, compute_type, type_of
 from . import ssh_login
+from .attach_cluster import attach_local_cluster, compute_of
 from .attach_report import AttachReport
 from .attach_request import AttachRequest, Prompter, complete, confirm_route
 from .attach_transaction import AttachTransaction, describe_key, remove_dead_drafts
-from .local_cluster import attach_local_cluster, compute_of
 
 
 def attach(

@@ -16,10 +16,10 @@ from ..hosts.replies import printable
 from ..hosts.ssh_host import SshHost
 from ..inferred_state import INTERRUPTED
 from ..model import IN_CONTACT, Compute, Run
-from ..remote.shared.endings import TARGET_LOST
-from ..remote.shared.frames import CHUNK
 from ..remote.shared.kept_reasons import UNCOLLECTED
 from ..remote.shared.layout import is_untracked
+from ..remote.shared.message_frames import CHUNK
+from ..remote.shared.run_endings import TARGET_LOST
 from ..remote.shared.untrusted_json import parse_json
 from ..runfiles.fetch_state import is_fetched, unfetched_reason
 from ..targets.open_remote import find_attachment

@@ -17,7 +17,7 @@ from ..history.run_query import Query
 from ..history.store import History
 from ..hosts import first_contact
 from ..hosts.replies import Reply, printable
-from ..hosts.root_survey import TargetRun, fetch_survey
+from ..hosts.root_contents import TargetRun, fetch_survey
 from ..hosts.ssh_host import SshHost
 from ..model import IN_CONTACT, Compute, Run
 from ..paths import UserPaths

@@ -15,7 +15,7 @@ from typing import Any
 from ..client_identity import Client
 from ..history.run_query import Query
 from ..history.store import History
-from ..hosts.root_survey import Survey, TargetClient, TargetRun
+from ..hosts.root_contents import Survey, TargetClient, TargetRun
 from ..model import Run
 from ..paths import UserPaths
 from ..remote.root_purge import stage_of

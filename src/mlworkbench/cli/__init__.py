@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ..isolation import drop_relative_folders, module_path
+from ..import_isolation import drop_relative_folders, module_path
 
 # A project may be untrusted, so nothing is imported from the current folder. This must run before the first
 # import that could be resolved there.

@@ -23,7 +23,7 @@ from ..paths import UserPaths, user_paths
 from ..report import units
 from ..targets.machine_check import Finding, is_fit, machine_findings
 from ..targets.open_remote import find_attachment, not_attached, package_host, probe_machine
-from ..targets.package_check import package_findings
+from ..targets.package_source_check import package_findings
 from ..targets.spark_check import spark_findings
 from ..targets.target_factory import open_target
 from ..targets.types import Feature, is_elsewhere, needs_attach, type_of

@@ -13,13 +13,13 @@ from ..history.store import History
 from ..paths import user_paths
 from ..runfiles.output_download import covers, normalize_name
 from ..runfiles.output_download import download as fetch
-from ..runfiles.transfer import Outcome
-from ..runs.results import download_selected_outputs
+from ..runfiles.verified_copy import Outcome
+from ..runs.result_download import download_selected_outputs
 from . import render
 from .completion_types import complete_run
-from .console import Console
 from .options import get_project_or_none, global_options, project_option
 from .run_lookup import open_run
+from .submission_console import Console
 
 MAX_LISTED = 10
 

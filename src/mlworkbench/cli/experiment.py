@@ -18,17 +18,17 @@ from ..refresh_runs import refresh
 from ..report.run_records import ACTIVE_COLUMNS, summary
 from ..runs.canceling import ask_to_end, await_end
 from ..runs.open_run import current, refuse_untracked
-from ..runs.results import SweepChildren
+from ..runs.result_download import SweepChildren
 from ..runs.submitting import known_secrets, resume_run
 from . import render
 from .command_tree import LazyGroup
 from .completion_types import complete_run
-from .console import Console
 from .filters import columns_option
+from .follow_view import report_lost_contact, stream, watch
 from .options import get_project_or_none, global_options, project_option, result_options
 from .run_lookup import find_run, get_run, open_run
 from .run_tables import show_run, show_runs
-from .run_view import report_lost_contact, stream, watch
+from .submission_console import Console
 
 TIMEOUT = 15.0  # seconds to wait for remote machines
 _MAX_NAMED = 5  # maximum active runs in a hint

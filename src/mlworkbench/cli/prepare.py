@@ -9,17 +9,16 @@ import click
 from .. import submission
 from ..config.project_folder import Project
 from ..environments.selection import is_managed
-from ..environments.solve_request import ResolvedEnvironment
+from ..environments.selection_request import ResolvedEnvironment
 from ..frameworks.framework import framework_of
 from ..model import Entry
 from ..paths import UserPaths, user_paths
-from ..request import Request
 from ..runs.run_messages import BuildOutput
 from ..runs.submitting import remember_builds
+from ..submit_request import Request
 from ..targets.target_factory import open_target
 from ..targets.target_facts import collect_target_facts
 from . import render
-from .console import Console
 from .headings import python_facts
 from .options import (
     environment_options,
@@ -29,6 +28,7 @@ from .options import (
     run_configuration_option,
     target_option,
 )
+from .submission_console import Console
 
 if TYPE_CHECKING:
     from ..environment_builds import Pull

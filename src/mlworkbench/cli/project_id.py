@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ..config.project_folder import Project, assign_new_id, find_project
-from ..config.project_roots import DuplicateProjectId, FolderLookup, check_root, claim_root, link_root
+from ..config.project_id_folders import DuplicateProjectId, FolderLookup, check_root, claim_root, link_root
 from ..errors import ConfigError
 from ..history.store import History
 from ..paths import user_paths

@@ -53,7 +53,7 @@ def emit(data: object, *, output: str, query: str | None = None, columns: output
         raise UnknownName("output format", output, FORMATS)
     data = output_formats.to_json_types(data)
     if query is not None:
-        from .query import search  # noqa: PLC0415 - jmespath is imported only for queries
+        from .query_option import search  # noqa: PLC0415 - jmespath is imported only for queries
 
         data, columns = search(query, data), None
     if output == "table":

@@ -11,9 +11,9 @@ import click
 from ..errors import UnknownName, UsageError
 from ..history.store import History
 from ..paths import user_paths
-from ..request import Request
 from ..resubmit import PreviousRun, find_previous_run, rerun_request, typed_command
 from ..sanitize import plain
+from ..submit_request import Request
 from . import render
 from .completion_types import complete_run
 from .options import project_option, result_options

@@ -80,9 +80,9 @@ def show_run_file(history: History, prefix: str | None, folder: str | None, arti
     """Print a single file of a run instead of its record."""
     from ..runs.open_run import refuse_untracked  # noqa: PLC0415 - lists do not need it
     from ..runs.submitting import known_secrets  # noqa: PLC0415
-    from .console import Console  # noqa: PLC0415
+    from .follow_view import stream  # noqa: PLC0415
     from .run_lookup import open_run  # noqa: PLC0415
-    from .run_view import stream  # noqa: PLC0415
+    from .submission_console import Console  # noqa: PLC0415
 
     follower = open_run(history, prefix, folder)
     run = follower.refresh()

@@ -18,13 +18,13 @@ from ..inferred_state import INTERRUPTED
 from ..paths import user_paths
 from ..report import units
 from ..report.run_records import record
-from ..request import Request
-from ..runs.results import forget_unusable_image
+from ..runs.result_download import forget_unusable_image
 from ..runs.submitting import check_request, plan_run, resume_run, start_run
 from ..submission import Draft
+from ..submit_request import Request
 from . import render, sweep_options
 from .command import Command, option_section
-from .console import Console, print_follow_hints
+from .follow_view import watch
 from .options import (
     ALLOW_MOUNT,
     ALLOW_NETWORK,
@@ -36,7 +36,7 @@ from .options import (
     target_option,
 )
 from .project_id import confirm_project_id
-from .run_view import watch
+from .submission_console import Console, print_follow_hints
 
 
 class SubmitCommand(Command):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import UsageError
-from ..request import SweepOptions
+from ..submit_request import SweepOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -17,7 +17,7 @@ from .options import get_project_or_none, global_options, project_option
 
 if TYPE_CHECKING:
     from ..paths import UserPaths
-    from ..ui.secret_address import Style
+    from ..ui.cookie_isolation import Style
     from ..ui.server import ServerFiles
 
 
@@ -56,7 +56,7 @@ def ui(
     Without --host, only this machine can connect, and only with the printed link. Ctrl-C stops the server; runs
     continue.
     """
-    from ..ui import secret_address, server, server_discovery  # noqa: PLC0415 - slow to import
+    from ..ui import cookie_isolation, server, server_discovery  # noqa: PLC0415 - slow to import
 
     if host and style == "hostname":
         raise UsageError("--address hostname cannot be combined with --host", "remove one of them")
@@ -65,8 +65,8 @@ def ui(
     files = server.server_files(paths)
     project = get_project_or_none(folder)
     _leave_project_folder(paths)
-    style = style or secret_address.default_style(host)
-    address = secret_address.load_address(files.address) if host is None else None
+    style = style or cookie_isolation.default_style(host)
+    address = cookie_isolation.load_address(files.address) if host is None else None
     if address:
         link = server_discovery.running_link(files.running, address, style, port)
         if link:

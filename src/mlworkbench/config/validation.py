@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import ConfigError, UnknownName, UsageError
 from ..model import Compute, Problem, RunConfig
-from ..registry import known
+from ..plugin_registry import known
 from ..targets.types import Feature, type_of
 from .config_files import check_file, key_line, read_runconfig
 from .keys import closest_match

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..registry import known
+from ..plugin_registry import known
 from ..remote.shared.gpu_request import EXAMPLES, parse
 from .config_problems import Diagnostics, InvalidValue
 from .keys import TYPE_ALIASES, Key, closest_match

@@ -22,7 +22,7 @@ from ..remote import system_facts as machine
 from .history_check import check_history
 from .installation import CORE, UI, install_ui, missing, source
 from .laptop_facts import HistoryState, Home, Laptop, Parts, Program, Shell, Terminal, Tools
-from .program_run import ProgramRun, start_program, wait_for_result
+from .parallel_programs import ProgramRun, start_program, wait_for_result
 from .ssh_client import SshProbes, collect_ssh_facts
 
 # Prints the backend that `keyring` chooses, and whether it can store anything. Importing keyring is slow, so this

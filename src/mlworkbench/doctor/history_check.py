@@ -11,7 +11,7 @@ import apsw
 
 from ..history.database import DAMAGE_ERRORS, generation
 from ..history.index_schema import VERSION, has_expected_schema
-from ..history.write_counter import WriteCounter
+from ..history.lost_write_detection import WriteCounter
 from ..model import Status
 from .laptop_facts import HistoryState
 

@@ -15,7 +15,7 @@ from ..hosts.ssh_connection import find_runtime_folder
 from ..paths import UserPaths
 from ..remote.shared.program_lookup import which
 from .laptop_facts import Ssh
-from .program_run import ProgramRun, start_program, wait_for_result
+from .parallel_programs import ProgramRun, start_program, wait_for_result
 
 _OTHERS_WRITE, _OTHERS_READ = 0o022, 0o077
 _PLACEHOLDER_HOST = "mlw-doctor.invalid"  # placeholder host: `ssh -G` prints its options and does not connect

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.shared.network_errors import find_network_error
-from .channels import hosts_with_password, mask, strip_secret
+from .package_sources import hosts_with_password, mask, strip_secret
 from .platforms import Platform
 from .solver_messages import shorten
 

@@ -18,11 +18,11 @@ from typing import Any
 from ..config.keys import normalize_key
 from ..config.yaml_tree import Mapping, Scalar, Sequence, describe, display_path, parse, read_bytes, require_inside
 from ..errors import ConfigError
-from .channels import mask, strip_secret
 from .dependencies import Line, PipLine
 from .dependency_parser import RequirementCollector, as_utf8, parse_conda_entry
 from .interpreter_choice import satisfies
 from .lock_readers import load_toml
+from .package_sources import mask, strip_secret
 from .pip_solve import format_requirement
 from .poetry import EXPORT, poetry_requirement
 from .solver_messages import is_single_line

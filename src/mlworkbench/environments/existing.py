@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..model import Interpreter
 from ..remote.shared.program_lookup import is_in_project, is_inside, is_shim
 from ..remote.shared.untrusted_json import parse_json
-from .solve_request import EnvironmentRequest, ResolvedEnvironment
+from .selection_request import EnvironmentRequest, ResolvedEnvironment
 
 MIN_VERSION = (3, 5)  # required by the in-run library
 Version = tuple[int, int, int]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, SolveError
 from ..model import JsonDict
-from .channels import indexes_of, strip_secret
 from .conda_solve import load_rattler, lock_entry
 from .dependencies import PIXI_LOCK, Line
 from .interpreter_choice import choose_python
 from .local_files import conda_files
+from .package_sources import indexes_of, strip_secret
 from .pip_solve import PipRequest, PipResult, solve_pip
+from .url_variables import refuse_variables
 from .uv_export import export_lock
-from .variable_policy import refuse_variables
 
 if TYPE_CHECKING:
     from .solve import Request

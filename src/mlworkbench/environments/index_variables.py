@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import JsonDict
-from .channels import expand_variables, user_indexes
 from .credentials import Origin, origin_of
+from .package_sources import expand_variables, user_indexes
 
 _NAME = re.compile(r"\$\{([A-Z0-9_]+)\}")
 

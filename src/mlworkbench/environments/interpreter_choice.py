@@ -15,10 +15,10 @@ from packaging.version import InvalidVersion, Version
 from ..errors import ConfigError, SolveError
 from ..model import JsonDict
 from ..remote.shared.untrusted_json import parse_json
-from .channels import mask, strip_secret
 from .credentials import origin_of
 from .dependencies import DEFAULT_PYTHON, Dependencies
 from .mirrors import LIST_VARIABLE, MIRROR_VARIABLE, TIMEOUT, load_python_list, mirror_credentials, select_list_fields
+from .package_sources import mask, strip_secret
 from .pip_solve import run_uv
 from .platforms import Platform
 from .solver_messages import shorten

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from ..errors import ConfigError, SolveError
-from .channels import channels_of, is_local_channel, is_remote
 from .dependencies import Dependencies, Line
+from .package_sources import channels_of, is_local_channel, is_remote
 
 ARCHIVES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz", ".tar.xz")
 _CONDA_ARCHIVES = (".conda", ".tar.bz2")

@@ -28,10 +28,10 @@ from .mirrors import with_mirrors
 from .package_supply import store_packages
 from .pinned_tools import Installer
 from .platforms import CONTAINER_GLIBC, Platform, platform_of, with_older_libc
+from .selection_request import EnvironmentRequest, ResolvedEnvironment
 from .solve import Request, SolveResult, add_tools, solve
-from .solve_request import EnvironmentRequest, ResolvedEnvironment
 from .source_builds import BuildPolicy
-from .variable_policy import AllowedVariables, expand_credentials
+from .url_variables import AllowedVariables, expand_credentials
 
 _VERSION = re.compile(r"(\d{1,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?", re.ASCII)
 

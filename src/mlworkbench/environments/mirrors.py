@@ -21,8 +21,8 @@ from urllib.request import url2pathname
 from ..errors import NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.shared.untrusted_json import parse_json
-from .channels import expand_variables, is_remote, is_safe_to_send, mask, strip_secret, user_indexes
 from .credentials import Credentials, credentials_in, headers_for, origin_of, with_netrc
+from .package_sources import expand_variables, is_remote, is_safe_to_send, mask, strip_secret, user_indexes
 
 LIST_VARIABLE, MIRROR_VARIABLE = "UV_PYTHON_DOWNLOADS_JSON_URL", "UV_PYTHON_INSTALL_MIRROR"
 TIMEOUT = 60.0

@@ -21,12 +21,12 @@ from ..remote.environments.build_tools import NoEnvironment, fetch, get_package,
 from ..remote.environments.missing_packages import python_archive
 from ..remote.shared.layout import Root
 from ..remote.shared.network_errors import CHECK_CONNECTION, NOT_FETCHED
-from .channels import indexes_of, is_remote, keyring_filler
 from .credentials import Credentials, credentials_in, headers_for
 from .dependencies import Dependencies
 from .index_variables import SecretVariables
 from .local_files import digest_of
 from .mirrors import is_user_address, mirror_credentials
+from .package_sources import indexes_of, is_remote, keyring_filler
 from .solve import SolveResult
 
 _WORKERS = 8

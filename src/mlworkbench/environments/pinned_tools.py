@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import NotFetched, SolveError
 from ..model import JsonDict
-from .channels import user_indexes
+from .package_sources import user_indexes
 from .pip_solve import PipRequest, PipResult, solve_pip
 from .platforms import Platform
 from .tool_wheels import RecordMismatch, pack_installed

@@ -18,16 +18,16 @@ from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.shared.network_errors import find_network_error
 from ..remote.shared.program_lookup import is_shim, safe_path, which
-from .build_guard import guard_options
-from .channels import Indexes, keyring_filler, mask, strip_secret, user_indexes
 from .credentials import credentials_in, headers_for, withheld_host
 from .dependencies import PipLine
 from .local_files import allowed_file, check_repository, digest_of, local_folders, local_path
+from .no_build_python import guard_options
+from .package_sources import Indexes, keyring_filler, mask, strip_secret, user_indexes
 from .platforms import Platform
 from .solver_messages import is_single_line, shorten
 from .source_builds import BuildPolicy, ResolveContext, resolve
-from .uv_environment import uv_environment
 from .uv_process import run_limited
+from .uv_variables import uv_environment
 
 _NOISE = re.compile(r"^(warning|hint|Resolved|Using)\b")
 _BUILD_FAILURE = re.compile(r"Failed to (?:build|download and build) `([^`]+)`")

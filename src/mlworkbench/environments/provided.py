@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..model import Interpreter
 from ..targets.types import type_of
-from .solve_request import EnvironmentRequest, ResolvedEnvironment
+from .selection_request import EnvironmentRequest, ResolvedEnvironment
 
 _DEFAULT = "python3"
 

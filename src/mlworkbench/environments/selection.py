@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..errors import ConfigError
 from ..model import Compute, RunConfig
-from ..registry import known, load
+from ..plugin_registry import known, load
 from ..targets.types import Feature, is_elsewhere, type_of
-from .solve_request import EnvironmentRequest, ResolvedEnvironment
+from .selection_request import EnvironmentRequest, ResolvedEnvironment
 
 _BUILT_IN = ("existing", "given", "managed")
 

@@ -20,7 +20,14 @@ from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.shared.environment_layout import FORMAT, MANAGED, digest_of
 from ..remote.shared.untrusted_json import parse_json
-from .channels import (
+from .conda_solve import CondaRequest, installed_for_pip, solve_conda
+from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
+from .index_variables import SecretVariables
+from .interpreter_choice import DEFAULT, MIN_UV_PYTHON, choose_python, satisfies
+from .libc import has_sources, required_glibc
+from .local_files import check_sources, conda_files
+from .local_files import digest_of as file_digest
+from .package_sources import (
     Indexes,
     channels_of,
     indexes_of,
@@ -31,13 +38,6 @@ from .channels import (
     normalize_channel,
     user_indexes,
 )
-from .conda_solve import CondaRequest, installed_for_pip, solve_conda
-from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
-from .index_variables import SecretVariables
-from .interpreter_choice import DEFAULT, MIN_UV_PYTHON, choose_python, satisfies
-from .libc import has_sources, required_glibc
-from .local_files import check_sources, conda_files
-from .local_files import digest_of as file_digest
 from .pinned_tools import Installer, find_tools, table_digest
 from .pip_solve import PipRequest, PipResult, format_requirement, solve_pip
 from .platforms import Platform

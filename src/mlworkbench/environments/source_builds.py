@@ -1,6 +1,6 @@
 """Source packages from pip: resolved by static metadata, built with the user's consent, or rejected.
 
-uv runs with ``build_guard``: it reads the static metadata of source packages itself and stops
+uv runs with ``no_build_python``: it reads the static metadata of source packages itself and stops
 before running a build script. A version without a wheel is never replaced by another version.
 """
 
@@ -19,9 +19,9 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import SolveError
 from ..model import JsonDict
-from .build_guard import was_build_blocked
-from .channels import mask, strip_secret
 from .dependencies import Dependencies
+from .no_build_python import was_build_blocked
+from .package_sources import mask, strip_secret
 
 if sys.version_info >= (3, 11):
     import tomllib

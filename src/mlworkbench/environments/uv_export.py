@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from ..errors import ConfigError, SolveError
-from .channels import mask
+from .package_sources import mask
 from .pip_solve import run_uv
 from .requirement import normalize_name
 from .solver_messages import shorten

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ..errors import ConfigError
 from ..model import Compute, Entry, JsonDict, RunConfig, SparkDependencies
-from ..registry import known, load
+from ..plugin_registry import known, load
 from ..remote.shared.layout import Root
 
 

@@ -15,8 +15,8 @@ from ..errors import HistoryError
 from ..remote.shared import machine
 from ..remote.shared.failpoint import failpoint
 from .index_schema import VERSION, Step, create, has_expected_schema, rename_old_tables
+from .lost_write_detection import WriteCounter
 from .verification import FileState, VerificationRecord
-from .write_counter import WriteCounter
 
 Result = TypeVar("Result")
 

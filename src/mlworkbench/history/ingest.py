@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from ..model import Event, Run
 from ..remote.shared.event_numbers import WRITER
-from ..remote.shared.metric_files import MAX_SKIPPED, files_left
-from .fold import MAX_WRITER_LENGTH, MAX_WRITERS, add_left_out, fold
+from ..remote.shared.metric_limits import MAX_SKIPPED, files_left
 from .journal_parsing import MAX_LINE, parse_events, parse_metric_lines
 from .rows import ReadPosition
+from .run_state import MAX_WRITER_LENGTH, MAX_WRITERS, add_left_out, fold
 from .run_summary import SummaryBuilder
 
 _TOO_LONG = (

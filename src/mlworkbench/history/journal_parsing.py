@@ -8,8 +8,8 @@ from math import inf
 from typing import Any
 
 from ..model import Event
-from ..remote.shared.metric_files import MAX_LINE_LENGTH
-from .fold import parse_event
+from ..remote.shared.metric_limits import MAX_LINE_LENGTH
+from .run_state import parse_event
 
 MAX_LINE = MAX_LINE_LENGTH  # mlw never writes longer lines
 PARSE_ERRORS = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError)

@@ -10,12 +10,12 @@ from dataclasses import replace
 from hashlib import sha256
 
 from ..model import JsonDict, Run, RunSpec, Span, Status
-from ..remote.shared import endings
+from ..remote.shared import run_endings
 
 _ENDINGS = {
-    "completed": (Status.COMPLETED, endings.SUCCEEDED),
-    "failed": (Status.FAILED, endings.FAILED),
-    "cancelled": (Status.CANCELED, endings.CANCELLED),
+    "completed": (Status.COMPLETED, run_endings.SUCCEEDED),
+    "failed": (Status.FAILED, run_endings.FAILED),
+    "cancelled": (Status.CANCELED, run_endings.CANCELLED),
 }
 
 

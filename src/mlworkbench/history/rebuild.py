@@ -10,7 +10,7 @@ from dataclasses import replace
 import apsw
 
 from ..model import IN_CONTACT, Run
-from ..remote.shared import endings
+from ..remote.shared import run_endings
 from ..remote.shared.failpoint import failpoint
 from ..remote.shared.layout import Root
 from . import rows
@@ -94,7 +94,7 @@ def _keep_client_facts(old: Run, fresh: Run) -> Run:
     """Keep facts that the folder does not contain: lost contact, or a run marked as lost."""
     if fresh.status.final:
         return fresh
-    if old.ending == endings.TARGET_LOST:
+    if old.ending == run_endings.TARGET_LOST:
         return old
     return replace(fresh, contact=old.contact, no_contact=old.no_contact) if old.contact != IN_CONTACT else fresh
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..dataclass_check import has_valid_types
 from ..errors import HistoryError
 from ..model import Run, RunSpec
-from ..remote.shared import metric_files
+from ..remote.shared import metric_limits
 from ..remote.shared.atomic_files import read_json, write_atomic
 from ..remote.shared.folder_tree import NOFOLLOW
 from ..remote.shared.layout import Root, RunFolder, is_untracked
@@ -84,7 +84,7 @@ def read_parts(folder: RunFolder, since: Mapping[str, int]) -> Iterator[dict[str
     Small files are combined. Most runs are a single part, which speeds up reading 100,000 of them.
     """
     parts: dict[str, bytes] = {}
-    size, left = 0, metric_files.bytes_left(since)
+    size, left = 0, metric_limits.bytes_left(since)
     for name in [*_list_metric_files(folder, since), "events.jsonl"]:
         for piece in _read_pieces(os.path.join(folder.path, name), since.get(name, 0)):
             if name != "events.jsonl":
@@ -102,10 +102,10 @@ def read_parts(folder: RunFolder, since: Mapping[str, int]) -> Iterator[dict[str
 def _list_metric_files(folder: RunFolder, since: Mapping[str, int]) -> list[str]:
     """Return the metrics files that were read before, and new ones up to the limit per run."""
     try:
-        names = [f"metrics/{name}" for name in os.listdir(folder.metrics) if metric_files.is_metric_file(name)]
+        names = [f"metrics/{name}" for name in os.listdir(folder.metrics) if metric_limits.is_metric_file(name)]
     except OSError:
         return []
-    new = sorted(name for name in names if name not in since)[: max(0, metric_files.files_left(since))]
+    new = sorted(name for name in names if name not in since)[: max(0, metric_limits.files_left(since))]
     return sorted([*new, *(name for name in names if name in since)])
 
 
@@ -130,7 +130,7 @@ def _read_pieces(path: str, start: int) -> Iterator[bytes]:
             elif len(rest) >= MAX_LINE:  # mlw writes no such lines: count the bytes, but do not store them
                 yield rest
                 rest, skipped = b"", skipped + len(rest)
-                if skipped >= metric_files.MAX_SKIPPED:
+                if skipped >= metric_limits.MAX_SKIPPED:
                     return
     except OSError:
         return  # an unreadable disk sector; continue with the other runs

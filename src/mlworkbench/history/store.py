@@ -13,7 +13,7 @@ from ..client_identity import client_of
 from ..errors import HistoryError, MlwError, UnknownName
 from ..model import Annotations, JsonDict, Run, RunSpec
 from ..paths import UserPaths, user_paths
-from ..remote.shared import endings, machine
+from ..remote.shared import machine, run_endings
 from ..remote.shared.failpoint import failpoint
 from ..remote.shared.folder_tree import remove
 from ..remote.shared.layout import is_untracked
@@ -36,7 +36,7 @@ Change = Callable[[Run, ReadPosition], tuple[Run, ReadPosition]]
 _END_UNKNOWN = 2  # the run seems to have ended, but no result was recorded
 _NAME_COLUMN = "json_extract(facts, '$.name')"
 _SELECT_UNTRACKED = (
-    f"SELECT id, CASE WHEN final AND json_extract(facts, '$.ending') = '{endings.EXIT_UNKNOWN}' THEN {_END_UNKNOWN}"
+    f"SELECT id, CASE WHEN final AND json_extract(facts, '$.ending') = '{run_endings.EXIT_UNKNOWN}' THEN {_END_UNKNOWN}"
     " ELSE final END FROM runs WHERE id >= 'local-' AND id < 'local.'"
 )
 

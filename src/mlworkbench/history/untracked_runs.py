@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..model import Command, Compute, Entry, JsonDict, Run, RunSpec, Status
-from ..remote.shared import endings, machine
+from ..remote.shared import machine, run_endings
 from ..remote.shared.atomic_files import read_json
 from ..remote.shared.layout import Root, RunFolder, is_untracked
 from ..targets.types import LOCAL
 
 FACTS, ENDED = "local.json", "ended.json"
-_STATUS = {"completed": (Status.COMPLETED, endings.SUCCEEDED), "failed": (Status.FAILED, endings.FAILED)}
+_STATUS = {"completed": (Status.COMPLETED, run_endings.SUCCEEDED), "failed": (Status.FAILED, run_endings.FAILED)}
 _NO_RESULT = "its process ended without reporting a result"
 _MAX_TIMESTAMP = 1e11
 
@@ -67,10 +67,10 @@ def untracked_run(folder: RunFolder, spec: RunSpec) -> Run:
     end = read_json(os.path.join(folder.path, ENDED), "ended")
     if end is None and _is_alive(facts):
         return run
-    status, ending = _STATUS.get(str((end or {}).get("status")), (Status.FAILED, endings.EXIT_UNKNOWN))
+    status, ending = _STATUS.get(str((end or {}).get("status")), (Status.FAILED, run_endings.EXIT_UNKNOWN))
     ended = end["ended"] if end and _is_timestamp(end["ended"]) else _last_written(folder, spec.created)
     cause = _text(end, "cause") if end else _NO_RESULT
-    code = 1 if ending == endings.FAILED else None  # Python's exit code after an uncaught exception
+    code = 1 if ending == run_endings.FAILED else None  # Python's exit code after an uncaught exception
     return replace(run, status=status, ending=ending, exit=code, cause=cause or None, ended=float(ended))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import remote
 from ..errors import HostError
-from ..isolation import module_path
+from ..import_isolation import module_path
 from ..remote.shared.starter_names import DETACHED, PLUGIN
 
 SOURCE = Path(remote.__file__).parent

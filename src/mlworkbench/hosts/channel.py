@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from ..errors import HostError, Unreachable
-from ..remote.shared.frames import ConnectionClosed, ConnectionTimeout, FrameError, Pipe, inflate
+from ..remote.shared.message_frames import ConnectionClosed, ConnectionTimeout, FrameError, Pipe, inflate
 from ..remote.shared.protocol_versions import PROTOCOL
 from .bootstrap import AGENT, NEEDS_BUNDLE, NO_PYTHON, SHELL
 from .openssh import environment

@@ -43,7 +43,7 @@ class Host(Protocol):
         """Information that attach recorded about a remote machine."""
 
     def call(self, verb: str, run_id: str, arguments: Sequence[str], message: Mapping[str, Any]) -> dict[str, Any]:
-        """Start, adopt, or cancel a run (see ``remote/run_commands.py``).
+        """Start, adopt, or cancel a run (see ``remote/run_control.py``).
 
         If the answer contains ``"lacks": "code"``, call ``send_code``.
         """

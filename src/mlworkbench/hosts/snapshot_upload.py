@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import HostError, SnapshotError
-from ..remote.shared.frames import CHUNK
+from ..remote.shared.message_frames import CHUNK
 from ..remote.shared.untrusted_json import parse_json
 from .channel import ANSWER_TIMEOUT, Channel
 from .replies import Reply, printable

@@ -14,10 +14,11 @@ from ..attachments import Attachment, Attachments
 from ..client_identity import client_of
 from ..errors import HostError, Unreachable
 from ..paths import UserPaths
-from ..remote.shared.frames import CHUNK, ConnectionClosed, ConnectionTimeout, FrameError
 from ..remote.shared.layout import Root
+from ..remote.shared.message_frames import CHUNK, ConnectionClosed, ConnectionTimeout, FrameError
 from ..remote.shared.starter_names import DETACHED
 from . import bootstrap, bundle
+from .agent_start_failures import explain_start_failure, no_response_error
 from .channel import ANSWER_TIMEOUT, AgentNotStarted, Channel, as_unreachable
 from .channel_slots import ChannelSlots
 from .host import News
@@ -25,7 +26,6 @@ from .openssh import HostKeyChanged, LoginRefused, command, explain_ssh_error
 from .replies import Reply, printable
 from .snapshot_upload import Progress, Upload
 from .ssh_connection import SshConnection
-from .start_failures import explain_start_failure, no_response_error
 
 if TYPE_CHECKING:
     from .host_facts import Facts

@@ -15,8 +15,8 @@ from ..environments.dependencies import DEFAULT_FILE, PIXI_LOCK, UV_LOCK, Depend
 from ..environments.selection import is_managed
 from ..errors import ConfigError, MlwError
 from ..model import Compute, Entry, RunConfig
+from .dependency_rules import RULES, is_withdrawn
 from .finding import ERROR, WARNING, CheckContext, Finding, Script, make_finding
-from .package_rules import RULES, is_withdrawn
 
 if TYPE_CHECKING:
     from ..environments.facts_access import FactSource

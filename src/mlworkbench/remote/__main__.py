@@ -13,7 +13,7 @@ if not __package__:  # run as a script: make this folder importable as a package
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     __package__ = "remote"
 
-from .run_commands import COMMANDS
+from .run_control import COMMANDS
 from .shared.layout import Root
 
 

@@ -105,7 +105,7 @@ def record_fetched(run: RunFolder, client: str, log: int) -> Message:
     """Record that a client has fetched the log and outputs of a finished run."""
     if not CLIENT.fullmatch(client):
         raise ValueError("invalid client ID %a" % client[:80])
-    from .environments.environment_store import has_ended  # noqa: PLC0415 - every connection imports this module
+    from .environments.environment_usage import has_ended  # noqa: PLC0415 - every connection imports this module
 
     if not has_ended(run):
         return {"ok": False, "problem": "the run has not ended"}

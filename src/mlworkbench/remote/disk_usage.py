@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from .environments import garbage_collection
-from .environments.environment_store import InUse, has_ended
+from .environments.environment_usage import InUse, has_ended
 from .run_removal import remove_run
 from .shared import machine
 from .shared.atomic_files import read_json

@@ -1,6 +1,6 @@
 """Request handlers of the agent.
 
-Requests arrive on stdin; responses are written to stdout in order (see ``frames.py``). A response
+Requests arrive on stdin; responses are written to stdout in order (see ``message_frames.py``). A response
 is one message, possibly preceded by messages with ``"more": true``. The agent exits when stdin
 ends.
 """
@@ -13,8 +13,8 @@ import time
 
 from .shared import machine
 from .shared.failure import AGENT_ERROR, complete_answer, failure, failure_answer, failure_from_os_error
-from .shared.frames import CHUNK, ConnectionClosed, FrameError, Pipe
 from .shared.layout import Root, RunFolder, check_run_id, is_claimed
+from .shared.message_frames import CHUNK, ConnectionClosed, FrameError, Pipe
 from .shared.protocol_versions import PROTOCOL
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
@@ -76,7 +76,7 @@ def _run_command(connection: Connection, request: Message, body: bytes) -> Messa
 
 
 def _execute_command(connection: Connection, request: Message) -> Message:
-    from .run_commands import COMMANDS  # noqa: PLC0415 - not needed by connections that only read
+    from .run_control import COMMANDS  # noqa: PLC0415 - not needed by connections that only read
 
     run = connection.run(request)
     arguments, message = [str(argument) for argument in request.get("words", [])], request.get("message", {})
@@ -220,7 +220,7 @@ def _receive_bodies(connection: Connection) -> "Iterator[bytes]":
     while True:
         message, body = connection.pipe.receive()
         if message.get("packed"):
-            from .shared.frames import inflate  # noqa: PLC0415
+            from .shared.message_frames import inflate  # noqa: PLC0415
 
             body = inflate(body)
         if body:
@@ -302,11 +302,11 @@ def _purge_root(connection: Connection, request: Message, body: bytes) -> Messag
 
 
 def _manage_environments(connection: Connection, request: Message, body: bytes) -> Message:
-    from .environments import environment_store, garbage_collection  # noqa: PLC0415
+    from .environments import environment_usage, garbage_collection  # noqa: PLC0415
 
     operations = {
-        "environments": environment_store.describe_all,
-        "environment": environment_store.describe_one,
+        "environments": environment_usage.describe_all,
+        "environment": environment_usage.describe_one,
         "environments-remove": garbage_collection.handle_remove,
     }
     return operations[request["do"]](connection.root, request)
@@ -374,7 +374,7 @@ def _preload_modules(request: Message) -> None:
     """Import modules for the requests that the client has announced, while the client is busy."""
     upcoming = request.get("soon") or ()
     if "start" in upcoming:
-        from . import run_commands, snapshot_check  # noqa: F401, PLC0415
+        from . import run_control, snapshot_check  # noqa: F401, PLC0415
         from .shared import store_lock  # noqa: F401, PLC0415
     if "container" in upcoming:
         from . import container_work  # noqa: F401, PLC0415

@@ -14,7 +14,7 @@ from .shared.atomic_files import NONBLOCK, move_aside, write_all
 from .shared.event_numbers import WRITER, check_seq
 from .shared.folder_tree import NOFOLLOW
 from .shared.layout import RunFolder
-from .shared.metric_files import MAX_LINE_LENGTH
+from .shared.metric_limits import MAX_LINE_LENGTH
 from .shared.untrusted_json import parse_json
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory

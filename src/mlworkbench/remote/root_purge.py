@@ -12,7 +12,7 @@ import time
 from .client_registry import fetched_by, list_clients, unregister_client
 from .disk_usage import LEFTOVER, disk_size, list_names
 from .environments.environment_state import discard, unprotect
-from .environments.environment_store import has_ended, list_building
+from .environments.environment_usage import has_ended, list_building
 from .run_removal import remove_run
 from .shared import machine
 from .shared.atomic_files import read_json

@@ -8,11 +8,11 @@ import stat
 import time
 
 from .pending_ending import unwritten_reason
-from .shared import machine, metric_files
+from .shared import machine, metric_limits
 from .shared.folder_tree import NOFOLLOW, FolderHandles
-from .shared.frames import CHUNK
 from .shared.layout import RunFolder, is_claimed
-from .shared.metric_files import MAX_LINE_LENGTH, MAX_SKIPPED
+from .shared.message_frames import CHUNK
+from .shared.metric_limits import MAX_LINE_LENGTH, MAX_SKIPPED
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class RunUpdates:
                 return
 
     def _has_updates(self) -> bool:
-        exhausted = metric_files.bytes_left(self._offsets) <= 0
+        exhausted = metric_limits.bytes_left(self._offsets) <= 0
         offsets = (item for item in self._offsets.items() if not (exhausted and _is_metrics(item[0])))
         if any(self._has_more(name, offset) for name, offset in offsets):
             return True
@@ -84,12 +84,12 @@ class RunUpdates:
 
     def _find_new_metrics(self) -> List[str]:
         """Return the non-empty metric files for which the client has no offset."""
-        max_files = metric_files.files_left(self._offsets)
+        max_files = metric_limits.files_left(self._offsets)
         names: List[str] = []
         try:
-            for entry in metric_files.scan_folder(self._run.metrics) if max_files > 0 else ():
-                name = metric_files.PREFIX + entry.name
-                if name in self._offsets or not metric_files.is_metric_file(entry.name):
+            for entry in metric_limits.scan_folder(self._run.metrics) if max_files > 0 else ():
+                name = metric_limits.PREFIX + entry.name
+                if name in self._offsets or not metric_limits.is_metric_file(entry.name):
                     continue
                 if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_size:
                     names.append(name)
@@ -119,7 +119,7 @@ class RunUpdates:
         yield from self._metric_parts(offsets, limit)
 
     def _metric_parts(self, offsets: Dict[str, int], limit: int) -> Iterator[Tuple[str, bytes]]:
-        room, remaining = MAX_METRIC_BYTES, metric_files.bytes_left(self._offsets)
+        room, remaining = MAX_METRIC_BYTES, metric_limits.bytes_left(self._offsets)
         for name, offset in offsets.items():
             if remaining <= 0:
                 break  # the run's limit is reached: the rest is never sent
@@ -179,7 +179,7 @@ def _in_hole(descriptor: int, start: int, end: int) -> bool:
 
 
 def _is_metrics(name: str) -> bool:
-    return name.startswith(metric_files.PREFIX)
+    return name.startswith(metric_limits.PREFIX)
 
 
 def check_name(name: str) -> None:

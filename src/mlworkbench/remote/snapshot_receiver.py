@@ -10,8 +10,8 @@ import zlib
 
 from .shared.file_lock import is_current, wait_for_lock
 from .shared.folder_tree import NEW, make_private
-from .shared.frames import FrameError, ranges
 from .shared.layout import Root
+from .shared.message_frames import FrameError, ranges
 from .shared.untrusted_json import parse_json
 from .snapshot_check import LARGE_BLOB, check_digest, is_verified, list_blobs, mark_verified
 

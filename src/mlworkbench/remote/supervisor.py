@@ -22,12 +22,12 @@ from .process_work import RUNNING
 from .resources.resource import make_resources
 from .restart_detection import REBOOTED, RESTARTED, change_since
 from .run_lock import is_lock_lost
-from .shared import endings, machine
+from .shared import machine, run_endings
 from .shared.atomic_files import read_json
 from .shared.failpoint import failpoint
 from .shared.failure import extend_message, parse_failure
 from .shared.layout import Root, RunFolder
-from .shared.metric_files import list_unread
+from .shared.metric_limits import list_unread
 from .stopping import Stopping
 from .sweep_log import file_size, is_disk_full
 from .work import make_work
@@ -73,11 +73,11 @@ class Supervisor:
         if os.path.exists(self.run.start_decision):  # decided before this scheduler job began
             self.resume()
             return
-        ending = endings.COULD_NOT_START
+        ending = run_endings.COULD_NOT_START
         try:
             problem = self._prepare()
             if problem is not None:
-                ending = endings.ENVIRONMENT_FAILED
+                ending = run_endings.ENVIRONMENT_FAILED
             else:
                 problem = self._resources.obtain(self._heartbeat.beat)
         except (OSError, ValueError) as error:
@@ -119,7 +119,7 @@ class Supervisor:
                 return
             time.sleep(0.001)
 
-    def refuse_start(self, reason: Reason, ending: str = endings.COULD_NOT_START) -> None:
+    def refuse_start(self, reason: Reason, ending: str = run_endings.COULD_NOT_START) -> None:
         """Prevent the run from starting. If it has already started, watch it."""
         results: List[bool] = []
 
@@ -136,7 +136,7 @@ class Supervisor:
     def finish_unstarted(self, decision: Dict[str, Any]) -> None:
         is_canceled = self._is_canceled()
         reason = parse_failure(decision.get("failure")) or decision.get("reason") or "the run was not started"
-        ending = endings.CANCELLED if is_canceled else decision.get("ending") or endings.COULD_NOT_START
+        ending = run_endings.CANCELLED if is_canceled else decision.get("ending") or run_endings.COULD_NOT_START
         self.finish(ending, "canceled before it started" if is_canceled else reason, None)
 
     # -- takeover ----------------------------------------------------------------------------------
@@ -147,9 +147,11 @@ class Supervisor:
         decision = read_start_decision(self.run)
         change = change_since(decision or read_json(self.run.owner) or {})
         if change == REBOOTED:
-            self._after_restart(decision, endings.TARGET_REBOOTED, "the machine was rebooted")
+            self._after_restart(decision, run_endings.TARGET_REBOOTED, "the machine was rebooted")
         elif change == RESTARTED:
-            self._after_restart(decision, endings.TARGET_RESTARTED, "the target, which is a container, was restarted")
+            self._after_restart(
+                decision, run_endings.TARGET_RESTARTED, "the target, which is a container, was restarted"
+            )
         elif decision is None:
             self.refuse_start("the supervisor died before the script started")
         elif decision["decision"] == "never":
@@ -167,7 +169,7 @@ class Supervisor:
             return
         result = read_exit(self.run)
         if not result and decision:
-            outcome = self._work.after_restart(ending == endings.TARGET_REBOOTED, self._notify_settled)
+            outcome = self._work.after_restart(ending == run_endings.TARGET_REBOOTED, self._notify_settled)
             if outcome == RUNNING:
                 self.watch()
                 return
@@ -243,14 +245,14 @@ class Supervisor:
         kills_before = facts.get("oom_kills") if facts else None
         oom = kills is not None and kills_before is not None and kills > kills_before
         stop = self._stopping.reason(facts, result)
-        ending, reason = endings.decide(result, stop, self._stopping.forced, oom)
-        if ending == endings.TIMEOUT:
+        ending, reason = run_endings.decide(result, stop, self._stopping.forced, oom)
+        if ending == run_endings.TIMEOUT:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
         elif stop == "cancel" and not result.get("unstarted"):
             reason = "canceled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "an unknown user")
         self._notify_settled()
         self._companions.end(facts)
-        failed = ending == endings.FAILED
+        failed = ending == run_endings.FAILED
         ending, reason = self._companions.explain(ending, self._explain(result) if failed else reason, result)
         if failed and reason:
             if is_disk_full(self.run.path):
@@ -282,7 +284,7 @@ class Supervisor:
         if is_lock_lost(self.run.lock) or self.journal.has_ended():
             return
         facts = read_started(self.run)
-        data: Dict[str, Any] = dict(endings.outcome(ending, reason), log_size=file_size(self.run.log))
+        data: Dict[str, Any] = dict(run_endings.outcome(ending, reason), log_size=file_size(self.run.log))
         if result:
             data.update(exit=result["code"], signal=result["signal"], ended=result["ended"], elapsed=result["elapsed"])
         if result or facts:  # the script has started; there is no result if a reboot ended it
@@ -328,7 +330,7 @@ class Supervisor:
         This may take a long time, so the ending is recorded first, and a cancel shortens the listing. A
         timeout does not: a script that was ended by a timeout has often just written a checkpoint.
         """
-        from .output_collector import record_outputs_with_retries  # noqa: PLC0415 - large
+        from .output_scan import record_outputs_with_retries  # noqa: PLC0415 - large
 
         self.journal.add("collecting", ending)
         return record_outputs_with_retries(self.run, self._is_canceled, self._notify_settled)

@@ -20,7 +20,7 @@ from .journal import Journal, log, release_reserve, reserve_space
 from .launcher import decide_start
 from .markers import read_start_decision
 from .pending_ending import retry_until_written
-from .shared import endings, machine
+from .shared import machine, run_endings
 from .shared.atomic_files import read_json, write_once
 from .shared.failpoint import failpoint
 from .shared.failure import failure, parse_failure
@@ -129,7 +129,7 @@ class SweepConductor:
         while self._waiting and (reason or len(self._running) < self._limit()) and time.monotonic() >= self._next_start:
             name = self._waiting[0]
             if reason:
-                self._skip_child(name, reason, endings.ENVIRONMENT_FAILED)
+                self._skip_child(name, reason, run_endings.ENVIRONMENT_FAILED)
                 continue
             problem = self._start_child(name)
             if problem is not None:
@@ -150,10 +150,10 @@ class SweepConductor:
             spec = read_child(self.root, self.run, self.spec, name)
             if spec is None:
                 self._waiting.remove(name)
-                self._record_end(name, endings.outcome(endings.TARGET_LOST, "the run's spec file is missing"))
+                self._record_end(name, run_endings.outcome(run_endings.TARGET_LOST, "the run's spec file is missing"))
                 return None
             if self._secrets is None and spec.get("secrets"):
-                self._skip_child(name, _NO_SECRETS, endings.COULD_NOT_START)
+                self._skip_child(name, _NO_SECRETS, run_endings.COULD_NOT_START)
                 return None
             try:
                 if sweep_log.is_disk_full(self.run.path):
@@ -208,7 +208,7 @@ class SweepConductor:
         if not self._waiting or not self._ended:
             return None
         endings_data = list(self._ended.values())
-        if any(finished.get("ending") != endings.ENVIRONMENT_FAILED for finished in endings_data):
+        if any(finished.get("ending") != run_endings.ENVIRONMENT_FAILED for finished in endings_data):
             return None
         if any(sweep_log.read_start_time(self.root.run(name)) is not None for name in self._running):
             return None  # a child has started, so the problem was temporary
@@ -226,7 +226,7 @@ class SweepConductor:
         except OSError as error:
             log("cannot record the end of %s: %s" % (name, error))
         self._waiting.remove(name)
-        self._record_end(name, sweep_log.read_finished(child) or endings.outcome(ending, reason))
+        self._record_end(name, sweep_log.read_finished(child) or run_endings.outcome(ending, reason))
 
     def _close_child(self, child: RunFolder, spec: Spec, reason: Reason, ending: str) -> bool:
         os.makedirs(child.path, mode=0o700, exist_ok=True)
@@ -275,7 +275,7 @@ class SweepConductor:
             log("%s has no supervisor: %s" % (child.path, error))
             return None
         if state == "lost":
-            return endings.outcome(endings.TARGET_LOST, "the run's folder is gone")
+            return run_endings.outcome(run_endings.TARGET_LOST, "the run's folder is gone")
         return None
 
     def _record_end(self, name: str, finished: Facts) -> None:
@@ -305,7 +305,7 @@ class SweepConductor:
         while self._waiting:
             name = self._waiting[0]
             self._cancel(name)
-            self._skip_child(name, "canceled before it started", endings.CANCELLED)
+            self._skip_child(name, "canceled before it started", run_endings.CANCELLED)
 
     def _cancel(self, name: str) -> None:
         request = self._stopping or {}
@@ -326,8 +326,8 @@ class SweepConductor:
             return
         ending, reason = self._decide_ending()
         log_size = sweep_log.file_size(self.run.log)
-        data: Facts = dict(endings.outcome(ending, reason), log_size=log_size, ended=time.time())
-        if ending == endings.FAILED:
+        data: Facts = dict(run_endings.outcome(ending, reason), log_size=log_size, ended=time.time())
+        if ending == run_endings.FAILED:
             data["exit"] = 1
         failpoint("sweep-finishing")
         self.journal.add("finished", data, durable=True)
@@ -336,20 +336,20 @@ class SweepConductor:
 
     def _decide_ending(self) -> "tuple[str, Optional[Reason]]":
         finished = [(name, self._ended[name]) for name in self._order if name in self._ended]
-        others = [(name, data) for name, data in finished if data.get("ending") != endings.SUCCEEDED]
-        failed = [(name, data) for name, data in others if not str(data.get("ending")).startswith(endings.CANCELLED)]
+        others = [(name, data) for name, data in finished if data.get("ending") != run_endings.SUCCEEDED]
+        failed = [item for item in others if not str(item[1].get("ending")).startswith(run_endings.CANCELLED)]
         canceled = "%d of %d children %s canceled" % (len(others), len(finished), "was" if len(others) == 1 else "were")
         if self._stopping is not None and others:
             by = "canceled by %s" % (self._stopping.get("by") or "an unknown user")
-            return endings.CANCELLED, by if "started" in self.journal.kinds else "canceled before it started"
+            return run_endings.CANCELLED, by if "started" in self.journal.kinds else "canceled before it started"
         if failed:
             summary = sweep_log.summarize_failures([(self._display_name(name), data) for name, data in failed])
             count = "%d of %d children failed: " % (len(failed), len(finished))
             text = count + summary["message"]
-            return endings.FAILED, failure(summary["code"], text, summary["hint"], summary["explain"])
+            return run_endings.FAILED, failure(summary["code"], text, summary["hint"], summary["explain"])
         if others and len(others) == len(finished):
-            return endings.CANCELLED, canceled
-        return endings.SUCCEEDED, canceled if others else None
+            return run_endings.CANCELLED, canceled
+        return run_endings.SUCCEEDED, canceled if others else None
 
     # -- text ----------------------------------------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ def _count_gpu_slots(requested: "Optional[str]") -> int:
     if requested in (None, "none"):
         return 1
     from .gpus.gpu_selection import GpuUnavailable, find_candidates  # noqa: PLC0415
-    from .gpus.nvml_process import query_gpus  # noqa: PLC0415 - only for GPU sweeps
+    from .gpus.inventory_process import query_gpus  # noqa: PLC0415 - only for GPU sweeps
     from .shared.gpu_request import COUNT, parse  # noqa: PLC0415
 
     try:

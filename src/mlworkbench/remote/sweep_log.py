@@ -7,7 +7,7 @@ import os
 import stat
 
 from .journal import RESERVE, write_with_reserve
-from .shared import endings
+from .shared import run_endings
 from .shared.failure import EXITED, KILLED, SILENT, failure, parse_failure
 from .shared.layout import RunFolder
 from .shared.untrusted_json import parse_json
@@ -102,17 +102,17 @@ def copy_new_bytes(source: str, target: str) -> None:
 
 
 def outcome_text(finished: Facts) -> str:
-    ending = endings.parse_ending(finished)[0]
-    if ending == endings.SUCCEEDED:
+    ending = run_endings.parse_ending(finished)[0]
+    if ending == run_endings.SUCCEEDED:
         return "Completed"
-    if ending.startswith(endings.CANCELLED):
+    if ending.startswith(run_endings.CANCELLED):
         return "Canceled"
     return "Failed (%s)" % failure_text(finished)
 
 
 def failure_text(finished: Facts) -> str:
-    ending, code, signal = endings.parse_ending(finished)
-    if ending != endings.FAILED:
+    ending, code, signal = run_endings.parse_ending(finished)
+    if ending != run_endings.FAILED:
         return ending
     return "signal %s" % signal if signal is not None else "exit %s" % code
 

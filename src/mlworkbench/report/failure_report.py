@@ -12,14 +12,14 @@ from typing import Any
 from ..explain import symptom_of
 from ..failure import Failure
 from ..model import Run
-from ..remote.shared import endings
+from ..remote.shared import run_endings
 from ..remote.shared.failure import HINT
 from ..remote.shared.network_errors import NOT_FETCHED
 
 # A script may print anything, so only messages from Python and additions by mlw are matched.
 _SCRIPT_TOPICS = ("python",)
 _START_TOPICS = ("python", "packages", "containers", "gpu", "history", "tools")
-_START_ENDINGS = (endings.ENVIRONMENT_FAILED, endings.COULD_NOT_START)
+_START_ENDINGS = (run_endings.ENVIRONMENT_FAILED, run_endings.COULD_NOT_START)
 
 
 def failure_of(run: Run) -> Failure | None:
@@ -58,15 +58,15 @@ def page_line(page: str | None) -> list[tuple[str, str]]:
 
 def _failure_from_text(run: Run) -> Failure | None:
     """Return the failure based on the cause that a supervisor of an earlier version recorded."""
-    failure = Failure.from_json(endings.failure_of(run.ending or "", None))
+    failure = Failure.from_json(run_endings.failure_of(run.ending or "", None))
     if failure is None:
         return None
     message, _, hint = (run.cause or "").partition(HINT)
     code, page = failure.code, failure.explain
     if run.ending in _START_ENDINGS:
         page = symptom_of(message, _START_TOPICS) or page
-        code = NOT_FETCHED if run.ending == endings.ENVIRONMENT_FAILED and " cannot be fetched" in message else code
-    elif run.ending == endings.FAILED:
+        code = NOT_FETCHED if run.ending == run_endings.ENVIRONMENT_FAILED and " cannot be fetched" in message else code
+    elif run.ending == run_endings.FAILED:
         page = symptom_of(message, _SCRIPT_TOPICS)
     return Failure(code, message or failure.message, hint or None, page)
 

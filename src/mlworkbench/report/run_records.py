@@ -6,12 +6,12 @@ import time
 from typing import Any
 
 from ..errors import EXIT_TIMEOUT, NotFetched
-from ..history.fold import MAX_WRITER_LENGTH, MAX_WRITERS, format_ending
 from ..history.nested_runs import child_id
 from ..history.parameters import run_parameters
+from ..history.run_state import MAX_WRITER_LENGTH, MAX_WRITERS, format_ending
 from ..model import Run, RunSpec, Status
-from ..remote.shared import endings
-from ..remote.shared.metric_files import MAX_FILES
+from ..remote.shared import run_endings
+from ..remote.shared.metric_limits import MAX_FILES
 from ..sanitize import plain
 from . import units
 from .failure_report import failure_of, gpu_summary
@@ -206,13 +206,13 @@ def ending(run: Run) -> str | None:
     """Return details beyond the status, such as ``exit 3`` or what the run is waiting for."""
     return (
         _exit_text(run)
-        if run.ending == endings.FAILED
+        if run.ending == run_endings.FAILED
         else _ENDING_LABELS.get(run.ending or "", run.ending) or run.detail
     )
 
 
 # Labels for endings; None if the status already expresses the ending.
-_ENDING_LABELS = {endings.SUCCEEDED: None, endings.CANCELLED: None, endings.CANCELLED_FORCED: "forced"}
+_ENDING_LABELS = {run_endings.SUCCEEDED: None, run_endings.CANCELLED: None, run_endings.CANCELLED_FORCED: "forced"}
 
 
 def _exit_text(run: Run) -> str | None:
@@ -225,7 +225,7 @@ def exit_code(run: Run) -> int:
     """Return the exit code of ``submit``: the exit code of the script, if it has one."""
     if run.status is Status.COMPLETED:
         return 0
-    if run.ending == endings.TIMEOUT:
+    if run.ending == run_endings.TIMEOUT:
         return EXIT_TIMEOUT
     if run.status is Status.CANCELED:
         return 143

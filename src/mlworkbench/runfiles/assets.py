@@ -25,7 +25,7 @@ from .output_download import covers, fetch, normalize_name, require_outputs, req
 from .output_manifest import LINK, ManifestWriter, Output, Outputs, outputs_of, read_outputs
 from .safe_paths import SafeFolders
 from .staging import staging_key
-from .transfer import Outcome, Report, Transfer
+from .verified_copy import Outcome, Report, Transfer
 
 SOURCE = "mlw"
 PART = ".part-"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from ..errors import HistoryError
 from ..history.run_query import Query
 from ..history.store import History
-from ..remote.environments import environment_store, garbage_collection
+from ..remote.environments import environment_usage, garbage_collection
 from ..remote.shared.atomic_files import read_json
 from ..remote.shared.disk_totals import DiskUsage
 from ..remote.shared.folder_tree import READ
@@ -239,20 +239,20 @@ class LocalCleaner:
         if status is None or not stat.S_ISDIR(status.st_mode):
             return  # missing, or a link to a foreign folder
         totals = DiskUsage()
-        building = environment_store.list_building(self._root)
-        for path in environment_store.removable_leftovers(self._root):
+        building = environment_usage.list_building(self._root)
+        for path in environment_usage.removable_leftovers(self._root):
             name = os.path.basename(path)
             if name[:64] not in building:
                 yield Removable(LEFTOVERS, "envs", name, totals.add(path)[1])
-        idle = environment_store.list_idle(self._root, garbage_collection.IDLE_SECONDS, self._now())
-        for digest in environment_store.list_records(self._root):
+        idle = environment_usage.list_idle(self._root, garbage_collection.IDLE_SECONDS, self._now())
+        for digest in environment_usage.list_records(self._root):
             path = self._root.environment(digest)
             try:
                 if digest in idle:
                     idle_path = garbage_collection.set_environment_aside(self._root, digest, dry_run=True)
                     yield Removable(ENVIRONMENTS, "envs", digest, totals.add(idle_path)[1])
                     continue
-            except (environment_store.InUse, OSError):
+            except (environment_usage.InUse, OSError):
                 pass  # a run now needs it
             self._kept[ENVIRONMENTS, path] = totals.add(path)[0]
 
@@ -306,7 +306,7 @@ class LocalCleaner:
             garbage_collection.remove_path(
                 self._root, path, garbage_collection.IDLE_SECONDS if item.kind == ENVIRONMENTS else 0.0, self._now()
             )
-        except environment_store.InUse:
+        except environment_usage.InUse:
             return False  # a run now needs it
         except OSError as error:
             self.notes.append(f"cannot remove {item.folder}/{item.name}: {error.strerror}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from ..model import Run
-from ..remote.shared import endings
+from ..remote.shared import run_endings
 from ..remote.shared.atomic_files import read_json
 from ..remote.shared.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
 from ..remote.shared.layout import RunFolder
@@ -18,11 +18,11 @@ from .output_manifest import read_outputs
 
 # Endings that a target reports for a run that never started.
 _NOT_STARTED = (
-    endings.CANCELLED,
-    endings.COULD_NOT_START,
-    endings.ENVIRONMENT_FAILED,
-    endings.TARGET_REBOOTED,
-    endings.TARGET_RESTARTED,
+    run_endings.CANCELLED,
+    run_endings.COULD_NOT_START,
+    run_endings.ENVIRONMENT_FAILED,
+    run_endings.TARGET_REBOOTED,
+    run_endings.TARGET_RESTARTED,
 )
 
 
@@ -40,7 +40,7 @@ def unfetched_reason(run: Run, folder: RunFolder) -> str | None:
         return GOING
     if LocalCopy(folder).size() < (run.log_size or 0):
         return UNFETCHED
-    if run.ending == endings.TARGET_LOST:
+    if run.ending == run_endings.TARGET_LOST:
         return UNCOLLECTED  # abandoned with --forget; the run may have started unnoticed
     if run.outputs is None:
         # A sweep, or a run that never started, has no outputs. Otherwise, the target could not read them.

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 
-from ..remote.output_collector import hole_end
+from ..remote.output_scan import hole_end
 
 CHUNK = 1 << 20
 _ZEROS = bytes(CHUNK)

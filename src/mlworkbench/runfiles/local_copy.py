@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from ..errors import HistoryError, HostError
-from ..remote.shared import metric_files
+from ..remote.shared import metric_limits
 from ..remote.shared.folder_tree import NOFOLLOW
 from ..remote.shared.layout import RunFolder
 from .disk_limit import require_room
@@ -39,7 +39,7 @@ class LocalCopy:
     def accepts(name: str) -> bool:
         """Return whether files with this name are copied. The untrusted name may contain a path."""
         folder, _, rest = name.partition("/")
-        return name in _FILE_NAMES or (folder == "metrics" and metric_files.is_metric_file(rest))
+        return name in _FILE_NAMES or (folder == "metrics" and metric_limits.is_metric_file(rest))
 
     def exists(self) -> bool:
         """Return whether the local folder still exists. The user may have deleted it."""
@@ -84,9 +84,9 @@ class LocalCopy:
         if self._metric_files < 0:
             self._metric_files = len(os.listdir(self._run.metrics)) if os.path.isdir(self._run.metrics) else 0
         self._metric_files += 1
-        if self._metric_files > 2 * metric_files.MAX_FILES:  # concurrent followers may receive different files
+        if self._metric_files > 2 * metric_limits.MAX_FILES:  # concurrent followers may receive different files
             raise HostError(
-                f"the target sent more than {2 * metric_files.MAX_FILES:,} metric files, more than any run can have"
+                f"the target sent more than {2 * metric_limits.MAX_FILES:,} metric files, more than any run can have"
             )
 
     def read_log(self, offset: int, limit: int) -> bytes:

@@ -10,7 +10,7 @@ from ..remote.shared.layout import RunFolder
 from .output_manifest import Output, Outputs, outputs_of
 from .safe_paths import SafeFolders, path_problem
 from .staging import Staging, staging_key
-from .transfer import Entries, Outcome, Report, Transfer
+from .verified_copy import Entries, Outcome, Report, Transfer
 
 _MAX_SHOWN = 20  # maximum outputs in a message
 

@@ -18,7 +18,7 @@ from .disk_limit import require_room
 from .file_content import write_sparse
 from .output_manifest import LINK, Output
 from .safe_paths import SafeFolders, path_problem
-from .transfer import Outcome
+from .verified_copy import Outcome
 
 _BATCH_FILES, _BATCH_BYTES = 2000, 256 * 1024 * 1024
 _CHUNK = 1 << 20

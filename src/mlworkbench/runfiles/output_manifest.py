@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import HistoryError
-from ..remote.output_collector import iterate_outputs
+from ..remote.output_scan import iterate_outputs
 from ..remote.shared.folder_tree import NEW, READ, native, portable
 from ..remote.shared.layout import RunFolder
 from ..remote.shared.output_kinds import UNCOLLECTED

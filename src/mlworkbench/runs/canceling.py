@@ -12,7 +12,7 @@ from ..hosts.unattached import UnattachedHost
 from ..inferred_state import INTERRUPTED, waits_for_turn
 from ..model import IN_CONTACT, Run
 from ..targets.target import Target
-from .frontend import Frontend
+from .submission_frontend import Frontend
 from .submitting import launch_run
 
 

@@ -19,16 +19,16 @@ from ..model import IN_CONTACT, Run, Status
 from ..paths import UserPaths, user_name, user_paths
 from ..runfiles.secret_masking import Mask
 from .canceling import ask_to_end, await_end
-from .frontend import Frontend, Write
 from .open_run import current, folder_owner, named_run, open_follower, refuse_untracked
-from .results import SweepChildren, download_selected_outputs, fetch_outputs, forget_unusable_image
+from .result_download import SweepChildren, download_selected_outputs, fetch_outputs, forget_unusable_image
 from .run_messages import RunMessages
+from .submission_frontend import Frontend, Write
 from .submitting import check_request, known_secrets, start_run
 
 if TYPE_CHECKING:
     from ..history.series.points import Points
-    from ..request import Request
     from ..runfiles.output_manifest import Output
+    from ..submit_request import Request
 
 
 class RunHandle:
@@ -250,7 +250,7 @@ def get_run(name: str, *, project: Project | str | os.PathLike[str] = ".", progr
 
 def claim_project(history: History, project: Project) -> None:
     """Raise ``SameId`` if another folder has the same project ID."""
-    from ..config.project_roots import claim_root  # noqa: PLC0415
+    from ..config.project_id_folders import claim_root  # noqa: PLC0415
     from ..history.run_counts import project_folders  # noqa: PLC0415
 
     claim_root(history.paths, project, lambda digits: project_folders(history, digits))

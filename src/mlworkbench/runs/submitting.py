@@ -16,12 +16,12 @@ from ..inferred_state import INTERRUPTED, in_sweep
 from ..model import Entry, JsonDict, Run, RunSpec
 from ..paths import UserPaths
 from ..report import units
-from ..request import CheckedRequest, Request
 from ..secret_sources import find_secret, known_values, registry_password
 from ..submission import Draft
+from ..submit_request import CheckedRequest, Request
 from ..targets.target import Target
-from .frontend import Frontend
 from .open_run import open_follower
+from .submission_frontend import Frontend
 
 
 @dataclass(frozen=True)

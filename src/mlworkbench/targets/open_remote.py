@@ -43,7 +43,7 @@ DEFAULT_PACKAGE_HOST = "www.python.org"  # host to test if the user's settings n
 
 def package_host(environ: Mapping[str, str]) -> str:
     """Return the host that a machine must reach to download packages itself. Only ``check`` tests this."""
-    from ..environments.channels import index_host  # noqa: PLC0415 - a submit needs none of it
+    from ..environments.package_sources import index_host  # noqa: PLC0415 - a submit needs none of it
 
     return index_host(environ) or DEFAULT_PACKAGE_HOST
 

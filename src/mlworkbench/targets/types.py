@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ..config.compute_keys import ALL_KEYS, COMMON_KEYS, CONTAINER_KEYS, SPARK_KEYS, SSH_KEYS
 from ..config.key import Key
 from ..errors import ConfigError, UnknownName
-from ..registry import known, load
+from ..plugin_registry import known, load
 
 if TYPE_CHECKING:
     from ..hosts.host import Host

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..environments.solve_request import EnvironmentRequest
+from ..environments.selection_request import EnvironmentRequest
 from ..frameworks.framework import Setting
 from ..model import Compute, Entry, RunConfig
 from ..paths import UserPaths

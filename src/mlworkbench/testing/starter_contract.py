@@ -22,8 +22,8 @@ import pytest
 
 from ..hosts.bundle import starter_name
 from ..hosts.local_host import LocalHost, install
-from ..remote.shared.endings import CANCELLED
 from ..remote.shared.layout import Root
+from ..remote.shared.run_endings import CANCELLED
 from ..remote.shared.starter_names import UNKNOWN
 from ..remote.shared.untrusted_json import parse_json
 from .processes import end_processes, run_processes

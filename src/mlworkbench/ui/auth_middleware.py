@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .connections import mark_authenticated
+from .connection_limits import mark_authenticated
 from .login import Login
 from .request_policy import AccessPolicy, Request, RequestRefusal, check_request, is_login, is_logout, strip_secret
 from .security_headers import harden

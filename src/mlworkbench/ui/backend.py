@@ -11,8 +11,8 @@ from .drafts import Drafts
 from .gpu_poller import GpuPoller
 from .operation_runner import OperationRunner
 from .queries.projects import Projects
+from .run_poller import RunSync
 from .shell_sessions import ShellSessions
-from .sync import RunSync
 from .worker_pool import Params, Result, WorkerPool
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import uvicorn
 
-from .connections import STATE, Connections, Refused
+from .connection_limits import STATE, Connections, Refused
 from .http_limits import BoundedHttpProtocol
 
 ACCEPTED_AT_ONCE = 1

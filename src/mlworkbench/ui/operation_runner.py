@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import MlwError, UsageError
 from ..failure import Failure
-from ..isolation import own_command, own_environment
+from ..import_isolation import own_command, own_environment
 from ..remote.shared.untrusted_json import parse_json
 from ..sanitize import plain
 

@@ -32,7 +32,7 @@ class AccessPolicy:
     hosts: frozenset[str]
     cookie: str  # cookie name; unique per port, because browsers send cookies to all ports of a host
     all_interfaces: bool = False  # the server listens on all interfaces, whose names cannot be listed
-    secret: str = ""  # secret of the browser address (see secret_address.py); sessions are valid only there
+    secret: str = ""  # secret of the browser address (see cookie_isolation.py); sessions are valid only there
 
     @property
     def label(self) -> str:

@@ -19,10 +19,10 @@ from ..paths import UserPaths
 from ..remote.shared.atomic_files import read_json, write_atomic
 from . import peer_user
 from .auth_middleware import App, AuthMiddleware
-from .connections import Connections, raise_limits
+from .connection_limits import Connections, raise_limits
+from .cookie_isolation import Style, create_address, load_address
 from .login import Login, Password
 from .request_policy import AccessPolicy
-from .secret_address import Style, create_address, load_address
 from .server_discovery import server_record
 from .server_log import configure_logging
 from .sessions import CODE_SECONDS, Sessions

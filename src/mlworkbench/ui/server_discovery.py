@@ -20,7 +20,7 @@ from typing import Any
 from ..remote.shared import machine
 from ..remote.shared.atomic_files import read_json
 from ..remote.shared.untrusted_json import parse_json
-from .secret_address import SecretAddress, Style
+from .cookie_isolation import SecretAddress, Style
 
 _TIMEOUT = 10.0  # seconds
 _MAX_RESPONSE = 4096  # maximum bytes of a response

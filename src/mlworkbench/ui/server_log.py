@@ -12,7 +12,7 @@ from pathlib import Path
 _MAX_REPEATS, _WINDOW = 5, 60.0  # maximum messages of one kind within this number of seconds
 _MAX_KINDS = 100
 # Any client can cause these messages, at any rate.
-_THROTTLED = ("asyncio", "uvicorn.error", "mlworkbench.ui.connections")
+_THROTTLED = ("asyncio", "uvicorn.error", "mlworkbench.ui.connection_limits")
 
 
 class Throttle(logging.Filter):

@@ -13,9 +13,9 @@ import pytest
 from mlworkbench.attach.purge_plan import FETCHED, Options, make_plan
 from mlworkbench.client_identity import Client
 from mlworkbench.history.store import History
-from mlworkbench.hosts.root_survey import fetch_survey
+from mlworkbench.hosts.root_contents import fetch_survey
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote import handlers, run_commands
+from mlworkbench.remote import handlers, run_control
 from mlworkbench.remote import root_purge as purging
 from mlworkbench.remote.client_registry import register_client
 from mlworkbench.remote.shared import machine, store_lock
@@ -140,7 +140,7 @@ def test_a_start_holds_the_lock_until_it_is_answered(root, monkeypatch, verb):
             was_free.append(free)
         return {"ok": True}
 
-    monkeypatch.setitem(run_commands.COMMANDS, verb, act)
+    monkeypatch.setitem(run_control.COMMANDS, verb, act)
     assert DirectHost(root).ask({"do": verb, "run": "old", "words": ["n"], "message": {}}) == {"ok": True}
     assert was_free == [False]
     with removing_from_store(root) as free:

@@ -16,13 +16,13 @@ from mlworkbench.client_identity import Client, client_of
 from mlworkbench.errors import HostError
 from mlworkbench.history.store import History
 from mlworkbench.hosts.replies import MalformedReply
-from mlworkbench.hosts.root_survey import Survey, TargetClient, TargetFolder, TargetRun, fetch_survey
+from mlworkbench.hosts.root_contents import Survey, TargetClient, TargetFolder, TargetRun, fetch_survey
 from mlworkbench.import_runs import Destination, read_spec
 from mlworkbench.model import Compute, Container, Run, Status
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.root_purge import purge
 from mlworkbench.remote.shared.layout import Root
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 
 ME, OTHER = "1" * 32, "2" * 32
 NOW, DAY = 1_800_000_000.0, 86400.0

@@ -12,7 +12,7 @@ from mlworkbench.cli.run_tables import show_runs
 from mlworkbench.errors import UnknownName, UsageError
 from mlworkbench.model import Status
 from mlworkbench.report.run_records import LIST_COLUMNS
-from tests.unit.cli.test_run_view import make_run
+from tests.unit.cli.test_follow_view import make_run
 
 TITLES = {
     "run_id": "Run ID",

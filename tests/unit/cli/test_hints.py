@@ -17,7 +17,7 @@ from mlworkbench.cli.submit import Presentation, _follow_or_detach, submit
 from mlworkbench.errors import error_class
 from mlworkbench.history.run_query import Query
 from mlworkbench.history.store import History
-from tests.unit.cli.test_run_view import make_run
+from tests.unit.cli.test_follow_view import make_run
 from tests.unit.history.test_store import paths, spec
 
 NO_FILTERS = dict.fromkeys(("status", "target", "script", "tag", "text", "where"), ()) | {"since": None, "parent": None}

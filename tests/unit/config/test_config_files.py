@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlworkbench import registry
+from mlworkbench import plugin_registry
 from mlworkbench.config import keys
 from mlworkbench.config.config_files import (
     check_file,
@@ -337,13 +337,13 @@ def test_installed_plugins_are_accepted(tmp_path: Path, monkeypatch: pytest.Monk
     paths = [write(tmp_path, name, text) for name, text in files]
     before = [[problem.severity for problem in check_file(path)] for path in paths]
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry._all.cache_clear()
+    plugin_registry._all.cache_clear()
     try:
         after = [check_file(path) for path in paths]
         assert read_compute(paths[0]).type == "slurm" and read_runconfig(paths[2]).framework == "Julia"
         assert read_compute(paths[1]).type == "lokal", "though it looks like a slip of the pen"
     finally:
-        registry._all.cache_clear()
+        plugin_registry._all.cache_clear()
         sys.modules.pop("moon", None)
     assert (before, after) == ([["warning"], ["error"], ["warning"]], [[], [], []])
 

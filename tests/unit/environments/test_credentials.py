@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.environments.channels import user_indexes
 from mlworkbench.environments.credentials import credentials_in, headers_for, with_keyring, with_netrc
 from mlworkbench.environments.dependencies import Dependencies, Option
+from mlworkbench.environments.package_sources import user_indexes
 from mlworkbench.environments.pip_solve import PipRequest, PipResult, _fetch, solve_pip
 from mlworkbench.environments.platforms import Platform
-from mlworkbench.environments.variable_policy import AllowedVariables, expand_credentials
+from mlworkbench.environments.url_variables import AllowedVariables, expand_credentials
 from mlworkbench.errors import NotFetched, SolveError
 from tests.e2e.package_index import serve_index, wheel
 

@@ -20,7 +20,7 @@ from mlworkbench.environments.existing import (
     locate_python,
     path_without_mlw,
 )
-from mlworkbench.environments.solve_request import EnvironmentRequest
+from mlworkbench.environments.selection_request import EnvironmentRequest
 from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute, Interpreter, RunConfig
 from mlworkbench.paths import Root, UserPaths

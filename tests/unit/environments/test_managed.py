@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.environments import managed as module
-from mlworkbench.environments.solve_request import EnvironmentRequest
+from mlworkbench.environments.selection_request import EnvironmentRequest
 from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute, JsonDict, RunConfig
 from mlworkbench.paths import UserPaths

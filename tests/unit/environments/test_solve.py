@@ -23,13 +23,20 @@ import pytest
 
 from mlworkbench.environments import pip_solve
 from mlworkbench.environments import solve as solving
-from mlworkbench.environments.channels import channels_of, index_host, indexes_of, mask, normalize_channel, strip_secret
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
 from mlworkbench.environments.dependency_files import read_dependencies
 from mlworkbench.environments.dependency_parser import parse_conda_entry, parse_pip_entry
 from mlworkbench.environments.index_variables import SecretVariables
 from mlworkbench.environments.interpreter_choice import find_uv_python, satisfies
 from mlworkbench.environments.lock_readers import read_lockfile
+from mlworkbench.environments.package_sources import (
+    channels_of,
+    index_host,
+    indexes_of,
+    mask,
+    normalize_channel,
+    strip_secret,
+)
 from mlworkbench.environments.package_supply import collect_packages, store_packages
 from mlworkbench.environments.pip_solve import run_uv
 from mlworkbench.environments.platforms import Platform, platform_of

@@ -18,10 +18,10 @@ from packaging.requirements import Requirement
 
 import mlworkbench
 from mlworkbench.environments import source_builds
-from mlworkbench.environments.build_guard import GUARD_FILE, guard_options
 from mlworkbench.environments.dependencies import Dependencies, Option
 from mlworkbench.environments.local_files import digest_of
 from mlworkbench.environments.lock_readers import read_lockfile
+from mlworkbench.environments.no_build_python import GUARD_FILE, guard_options
 from mlworkbench.environments.pip_solve import find_uv, run_uv
 from mlworkbench.environments.source_builds import BuildPolicy, known_sources
 from mlworkbench.environments.tool_wheels import pack_installed

@@ -20,12 +20,12 @@ from mlworkbench.hosts.host_facts import Engine, Facts, Reach
 from mlworkbench.model import Compute, Run
 from mlworkbench.remote import engine_errors
 from mlworkbench.remote.environments.build_tools import NoEnvironment, fetch
-from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared import run_endings
 from mlworkbench.remote.shared.failure import failure, failure_answer, text_of
 from mlworkbench.report.failure_report import gpu_page, gpu_summary, page_of
 from mlworkbench.targets.machine_check import engine_error, machine_findings
 from tests.test_docs import check_options
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 
 SOURCE = Path(explain.__file__).parents[1]
 TEXTS = {one.name: one for one in symptoms()}
@@ -215,7 +215,7 @@ def test_every_name_in_the_code_is_a_text():
     found = named()
     assert len(found) >= 30
     assert [(place, name) for place, name, _ in found if name not in TEXTS] == []
-    assert {page for _, page in endings._FAILURES.values() if page} <= set(TEXTS)
+    assert {page for _, page in run_endings._FAILURES.values() if page} <= set(TEXTS)
 
 
 def test_every_text_that_an_error_names_has_its_message():
@@ -273,34 +273,34 @@ CONTAINER = {"image": "python:3", "program": "docker", "name": "mlw-x", "engine"
 def test_a_run_that_could_not_start_names_the_text_of_its_cause(said, name):
     found = engine_errors.explain_pull(said, CONTAINER)
     assert found["explain"] == found["code"] == name
-    former = Run(SPEC, ending=endings.COULD_NOT_START, cause=text_of(found))
+    former = Run(SPEC, ending=run_endings.COULD_NOT_START, cause=text_of(found))
     assert page_of(former) == name, "of a run that an earlier version ended"
 
 
 @pytest.mark.parametrize(
     ("ending", "cause", "name"),
     [
-        (endings.FAILED, "ValueError: the machine does not answer (train.py, line 3)", None),
-        (endings.FAILED, None, None),
+        (run_endings.FAILED, "ValueError: the machine does not answer (train.py, line 3)", None),
+        (run_endings.FAILED, None, None),
         (
-            endings.FAILED,
+            run_endings.FAILED,
             "ModuleNotFoundError: No module named 'x' (train.py, line 1); it is not installed in /usr/bin/python,"
             " which ran the script",
             "module-not-found",
         ),
         (
-            endings.ENVIRONMENT_FAILED,
+            run_endings.ENVIRONMENT_FAILED,
             "https://index/x.whl cannot be fetched here (timed out); hint: check",
             "no-internet-there",
         ),
-        (endings.ENVIRONMENT_FAILED, "uv said something", "environment-failed"),
-        (endings.ENVIRONMENT_FAILED, "Python 3.12.1 cannot be fetched: refused; hint: x", "environment-failed"),
-        (endings.ENVIRONMENT_FAILED, "the disk that holds /home/ada/.mlw is full; hint: x", "disk-full"),
-        (endings.COULD_NOT_START, "something else", "could-not-start"),
-        (endings.OUT_OF_MEMORY, "the kernel killed it", "out-of-memory"),
-        (endings.TARGET_REBOOTED, None, "run-lost"),
-        (endings.SUCCEEDED, None, None),
-        (endings.CANCELLED, None, None),
+        (run_endings.ENVIRONMENT_FAILED, "uv said something", "environment-failed"),
+        (run_endings.ENVIRONMENT_FAILED, "Python 3.12.1 cannot be fetched: refused; hint: x", "environment-failed"),
+        (run_endings.ENVIRONMENT_FAILED, "the disk that holds /home/ada/.mlw is full; hint: x", "disk-full"),
+        (run_endings.COULD_NOT_START, "something else", "could-not-start"),
+        (run_endings.OUT_OF_MEMORY, "the kernel killed it", "out-of-memory"),
+        (run_endings.TARGET_REBOOTED, None, "run-lost"),
+        (run_endings.SUCCEEDED, None, None),
+        (run_endings.CANCELLED, None, None),
     ],
 )
 def test_the_text_of_an_ending(ending, cause, name):

@@ -16,7 +16,7 @@ from mlworkbench.history.run_folders import read_parts
 from mlworkbench.history.run_query import Query
 from mlworkbench.model import Entry, Run
 from mlworkbench.remote.run_reader import RunUpdates
-from mlworkbench.remote.shared import metric_files
+from mlworkbench.remote.shared import metric_limits
 from mlworkbench.report.run_records import record
 from tests.unit.history.test_store import fill, paths, spec
 
@@ -90,7 +90,7 @@ def test_the_supervisor_is_always_accepted(history):
 
 
 def test_any_number_of_metric_files(history, monkeypatch):
-    monkeypatch.setattr(metric_files, "MAX_FILES", 500)
+    monkeypatch.setattr(metric_limits, "MAX_FILES", 500)
     folder = history.paths.root.run("demo-00003")
     for nth in range(3000):
         Path(folder.metrics, f"{nth:04}" + "x" * 40).write_text('{"n":"loss","v":1,"t":1}\n')

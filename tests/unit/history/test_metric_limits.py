@@ -17,11 +17,11 @@ from mlworkbench.hosts import host
 from mlworkbench.model import Run
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.run_reader import RunUpdates
-from mlworkbench.remote.shared import metric_files
+from mlworkbench.remote.shared import metric_limits
 from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.runfiles.local_copy import LocalCopy
 from mlworkbench.targets.target import Target
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 
 MIB = 1024 * 1024
 LIMIT = 4 * MIB
@@ -87,7 +87,7 @@ def test_events_and_log_precede_metrics(run):
 
 
 def test_a_huge_file_is_read_up_to_the_limit_of_a_run(run, monkeypatch):
-    monkeypatch.setattr(metric_files, "MAX_BYTES", 32 * MIB)
+    monkeypatch.setattr(metric_limits, "MAX_BYTES", 32 * MIB)
     write_metrics(run, "1-a", POINT)
     write_metrics(run, "2-vast", size=1 << 42)
     state, reading = follow(run)
@@ -103,12 +103,12 @@ def test_a_huge_file_is_read_up_to_the_limit_of_a_run(run, monkeypatch):
 
 def test_lines_after_a_long_one_are_read_but_not_after_a_huge_one(run):
     write_metrics(run, "1-long", b"x" * (LIMIT + 5) + b"\n" + POINT)
-    write_metrics(run, "2-vast", size=metric_files.MAX_SKIPPED + LIMIT)
+    write_metrics(run, "2-vast", size=metric_limits.MAX_SKIPPED + LIMIT)
     with open(os.path.join(run.metrics, "2-vast"), "ab") as file:
         file.write(b"\n" + POINT.replace(b'"a"', b'"b"'))
     state, reading = follow(run)
     assert state.metrics == {"a": 1} and len(state.left_out) == 2
-    assert reading.offsets["metrics/2-vast"] == metric_files.MAX_SKIPPED
+    assert reading.offsets["metrics/2-vast"] == metric_limits.MAX_SKIPPED
     again = Run(SPEC)
     for parts in read_parts(run, {}):
         again, _ = ingest_bytes(again, ReadPosition(), parts)
@@ -116,7 +116,7 @@ def test_lines_after_a_long_one_are_read_but_not_after_a_huge_one(run):
 
 
 def test_more_files_than_a_run_may_have(run, monkeypatch):
-    monkeypatch.setattr(metric_files, "MAX_FILES", 5)
+    monkeypatch.setattr(metric_limits, "MAX_FILES", 5)
     for number in range(12):
         write_metrics(run, f"m{number}", POINT)
     local_copy = LocalCopy(RunFolder(run.path + "-home"))
@@ -165,15 +165,15 @@ def test_a_completed_line_is_an_update(run):
 
 
 def test_skipped_files_are_reported(run, monkeypatch):
-    monkeypatch.setattr(metric_files, "MAX_FILES", 2)
-    monkeypatch.setattr(metric_files, "MAX_BYTES", 10)
+    monkeypatch.setattr(metric_limits, "MAX_FILES", 2)
+    monkeypatch.setattr(metric_limits, "MAX_BYTES", 10)
     write_metrics(run, "1-a", POINT)
     write_metrics(run, "2-b", POINT)
     write_metrics(run, "3-c", POINT)
     write_metrics(run, "a b", POINT)
     os.mkdir(os.path.join(run.metrics, "x"))
     os.symlink("/etc/passwd", os.path.join(run.metrics, "link"))
-    unread = metric_files.list_unread(run.metrics)
+    unread = metric_limits.list_unread(run.metrics)
     assert len(unread) == 4
     assert unread[0] == "metrics/a b: not a metrics file name"
     assert {unread[1], unread[2]} == {"metrics/link: not a file", "metrics/x: not a file"}

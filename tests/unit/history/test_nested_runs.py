@@ -20,7 +20,7 @@ from mlworkbench.history.parameters import run_parameters
 from mlworkbench.history.rows import ReadPosition
 from mlworkbench.history.run_query import Query
 from mlworkbench.model import Annotations, Entry, Run, Status
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 from tests.unit.history.test_store import paths, spec
 
 ONE, TWO = "a" * 32, "b" * 32

@@ -17,7 +17,7 @@ from mlworkbench.history.history_api import History
 from mlworkbench.history.run_counts import generation
 from mlworkbench.history.run_query import Query
 from mlworkbench.model import Run, Status
-from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared import run_endings
 from tests.unit.history.test_store import fill, paths, spec, write_files
 
 
@@ -104,10 +104,10 @@ def test_a_run_without_a_folder_yet_is_kept(history, monkeypatch):
 
 
 def test_facts_that_only_the_index_has_are_kept(history):
-    history.update("demo-00010", lambda run: replace(run, status=Status.FAILED, ending=endings.TARGET_LOST))
+    history.update("demo-00010", lambda run: replace(run, status=Status.FAILED, ending=run_endings.TARGET_LOST))
     history.update("demo-00020", lambda run: replace(run, contact="no contact since noon"))
     history.rebuild()
-    assert history.get("demo-00010").ending == endings.TARGET_LOST
+    assert history.get("demo-00010").ending == run_endings.TARGET_LOST
     assert history.get("demo-00020").contact == "no contact since noon"
 
 

@@ -23,7 +23,7 @@ from mlworkbench.history.run_query import Query
 from mlworkbench.history.store import IdTaken
 from mlworkbench.model import Entry, Run, RunSpec
 from mlworkbench.paths import UserPaths
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 
 
 def spec(number: int, **changes: object) -> RunSpec:

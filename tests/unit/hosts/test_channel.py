@@ -15,8 +15,8 @@ from mlworkbench.hosts.snapshot_upload import Upload
 from mlworkbench.hosts.ssh_host import SshHost
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote import handlers
-from mlworkbench.remote.shared.frames import ConnectionClosed, ConnectionTimeout, FrameError
 from mlworkbench.remote.shared.layout import Root
+from mlworkbench.remote.shared.message_frames import ConnectionClosed, ConnectionTimeout, FrameError
 from mlworkbench.remote.shared.protocol_versions import PROTOCOL
 
 HELLO = {"ok": True, "root": "/home/x/.mlw", "python": "/usr/bin/python3"}

@@ -24,7 +24,7 @@ from mlworkbench.runfiles.clean_remote import RemoteCleaner
 from mlworkbench.targets.machine_check import machine_findings
 from mlworkbench.targets.open_remote import probe_machine
 from mlworkbench.targets.target import Target, UploadSource
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 from tests.unit.hosts.test_channel import FAKE, HELLO
 
 NONSENSE: list[Any] = [None, 5, -1, 1e300, True, "x", "\ud800\0", [], [[1]], {}, {"a": {}}, 10**4000]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlworkbench.cli.follow_view import print_summary
 from mlworkbench.cli.run_page import format_run
-from mlworkbench.cli.run_view import print_summary
-from mlworkbench.history.fold import fold
+from mlworkbench.history.run_state import fold
 from mlworkbench.history.store import History
 from mlworkbench.model import Event, Run, Status
 from mlworkbench.paths import RunFolder

@@ -11,11 +11,11 @@ import pytest
 
 from mlworkbench.inferred_state import forget
 from mlworkbench.model import Run, Status
-from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared import run_endings
 from mlworkbench.remote.shared.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
 from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.runfiles.fetch_state import unfetched_reason
-from tests.unit.history.test_fold import SPEC
+from tests.unit.history.test_run_state import SPEC
 
 ENDED = replace(Run(SPEC), status=Status.COMPLETED, started=1.0, log_size=3, outputs=0)
 
@@ -55,12 +55,12 @@ def test_a_run_that_was_given_up_may_have_started(folder):
 @pytest.mark.parametrize(
     ("ending", "why"),
     [
-        (endings.COULD_NOT_START, None),
-        (endings.ENVIRONMENT_FAILED, None),
-        (endings.CANCELLED, None),
-        (endings.TARGET_REBOOTED, None),
-        (endings.EXIT_UNKNOWN, UNCOLLECTED),
-        (endings.SUCCEEDED, UNCOLLECTED),
+        (run_endings.COULD_NOT_START, None),
+        (run_endings.ENVIRONMENT_FAILED, None),
+        (run_endings.CANCELLED, None),
+        (run_endings.TARGET_REBOOTED, None),
+        (run_endings.EXIT_UNKNOWN, UNCOLLECTED),
+        (run_endings.SUCCEEDED, UNCOLLECTED),
     ],
 )
 def test_only_a_target_can_report_that_an_accepted_run_never_started(folder, ending, why):

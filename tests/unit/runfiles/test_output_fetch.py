@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.errors import Unreachable
-from mlworkbench.remote.output_collector import record_outputs
+from mlworkbench.remote.output_scan import record_outputs
 from mlworkbench.remote.run_reader import read_outputs
 from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.runfiles.output_fetch import OutputFetcher

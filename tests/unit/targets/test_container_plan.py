@@ -13,7 +13,7 @@ from mlworkbench.model import Compute
 from mlworkbench.remote import container_watcher, engine, engine_errors
 from mlworkbench.remote.container_watcher import interpret_exit
 from mlworkbench.remote.container_work import start_payload
-from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared import run_endings
 from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.remote.shared.layout import Root
 from mlworkbench.targets.container_plan import DEFAULT_IMAGE, Engine, Places, mounts, plan_container
@@ -297,22 +297,22 @@ NORMAL, SIGNALLED = (
 )
 ENDS = [
     # exit code, OOM, output of the init program, engine restarted → ending, exit code, signal
-    (0, False, "", False, endings.SUCCEEDED, 0, None),
-    (0, True, "", False, endings.OUT_OF_MEMORY, 0, None),
-    (125, False, "", False, endings.FAILED, 125, None),
-    (137, False, NORMAL, False, endings.FAILED, 137, None),
-    (137, False, SIGNALLED, False, endings.FAILED, None, 9),
-    (137, True, SIGNALLED, False, endings.OUT_OF_MEMORY, None, 9),
-    (137, True, "", False, endings.OUT_OF_MEMORY, None, 9),
-    (137, False, "", False, endings.ENGINE_STOPPED, None, 9),
-    (137, False, "", True, endings.ENGINE_STOPPED, None, 9),
-    (143, False, SIGNALLED, True, endings.ENGINE_STOPPED, None, 15),
-    (143, False, SIGNALLED, False, endings.FAILED, None, 15),
-    (143, False, NORMAL, True, endings.FAILED, 143, None),
-    (143, False, "", False, endings.FAILED, 143, None),
-    (139, False, SIGNALLED, True, endings.FAILED, None, 11),
-    (255, False, NORMAL, False, endings.FAILED, 255, None),
-    (255, False, "", False, endings.ENGINE_STOPPED, None, None),
+    (0, False, "", False, run_endings.SUCCEEDED, 0, None),
+    (0, True, "", False, run_endings.OUT_OF_MEMORY, 0, None),
+    (125, False, "", False, run_endings.FAILED, 125, None),
+    (137, False, NORMAL, False, run_endings.FAILED, 137, None),
+    (137, False, SIGNALLED, False, run_endings.FAILED, None, 9),
+    (137, True, SIGNALLED, False, run_endings.OUT_OF_MEMORY, None, 9),
+    (137, True, "", False, run_endings.OUT_OF_MEMORY, None, 9),
+    (137, False, "", False, run_endings.ENGINE_STOPPED, None, 9),
+    (137, False, "", True, run_endings.ENGINE_STOPPED, None, 9),
+    (143, False, SIGNALLED, True, run_endings.ENGINE_STOPPED, None, 15),
+    (143, False, SIGNALLED, False, run_endings.FAILED, None, 15),
+    (143, False, NORMAL, True, run_endings.FAILED, 143, None),
+    (143, False, "", False, run_endings.FAILED, 143, None),
+    (139, False, SIGNALLED, True, run_endings.FAILED, None, 11),
+    (255, False, NORMAL, False, run_endings.FAILED, 255, None),
+    (255, False, "", False, run_endings.ENGINE_STOPPED, None, None),
 ]
 
 
@@ -320,8 +320,8 @@ ENDS = [
 def test_ends(code, oom, said, restarted, ending, exit, number):
     told = interpret_exit({"code": code, "oom": oom}, FakeEngine(said), restarted)
     assert (told["code"], told["signal"]) == (exit, number)
-    assert endings.decide(told, None, False, False)[0] == ending
-    assert endings.decide(told, "cancel", False, False)[0] == endings.CANCELLED
+    assert run_endings.decide(told, None, False, False)[0] == ending
+    assert run_endings.decide(told, "cancel", False, False)[0] == run_endings.CANCELLED
 
 
 @pytest.mark.parametrize(
@@ -331,10 +331,10 @@ def test_an_answer_that_is_not_understood_is_no_answer(text):
     assert engine.parse_state(text)["status"] == "down"
 
 
-@pytest.mark.parametrize(("limited", "ending"), [(True, endings.FAILED), (False, endings.OUT_OF_MEMORY)])
+@pytest.mark.parametrize(("limited", "ending"), [(True, run_endings.FAILED), (False, run_endings.OUT_OF_MEMORY)])
 def test_what_the_kernel_killed_elsewhere_is_no_evidence_for_one_with_a_limit_of_its_own(limited, ending):
     told = {"code": None, "signal": 9, "problem": None, "oom": False, "limited": limited}
-    assert endings.decide(told, None, False, True)[0] == ending
+    assert run_endings.decide(told, None, False, True)[0] == ending
 
 
 def test_a_process_of_the_same_number_is_not_the_containers():

@@ -13,7 +13,7 @@ from mlworkbench.model import Compute, Interpreter
 from mlworkbench.remote import engine_facts
 from mlworkbench.report.units import size
 from mlworkbench.targets.machine_check import ERROR, OK, WARNING, Finding, Link, is_fit, machine_findings
-from mlworkbench.targets.package_check import package_findings
+from mlworkbench.targets.package_source_check import package_findings
 
 LOCAL = Compute(name="local", type="local")
 DOCKER = Compute(name="box", type="docker")

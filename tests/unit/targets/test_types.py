@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench import registry
+from mlworkbench import plugin_registry
 from mlworkbench.config.config_files import check_file, create_target, read_compute
 from mlworkbench.config.keys import COMPUTE
 from mlworkbench.errors import ConfigError, UnknownName
@@ -55,10 +55,10 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (site / "moon-1.0.dist-info" / "entry_points.txt").write_text(points)
         (site / "moon_plugin.py").write_text(code)
         monkeypatch.syspath_prepend(str(site))
-        registry._all.cache_clear()
+        plugin_registry._all.cache_clear()
 
     yield put
-    registry._all.cache_clear()
+    plugin_registry._all.cache_clear()
     sys.modules.pop("moon_plugin", None)
 
 
@@ -69,7 +69,9 @@ def file(folder: Path, text: str) -> Path:
 
 
 def test_built_in_types_are_entry_points_like_any_other() -> None:
-    assert registry.known("targets") == {row.name: f"mlworkbench.targets.types:{row.name.upper()}" for row in BUILT_IN}
+    assert plugin_registry.known("targets") == {
+        row.name: f"mlworkbench.targets.types:{row.name.upper()}" for row in BUILT_IN
+    }
     assert [compute_type(row.name) for row in BUILT_IN] == list(BUILT_IN)
     assert {row.starter for row in BUILT_IN} == {"detached"}
 

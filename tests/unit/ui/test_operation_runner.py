@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from fastapi import FastAPI, Request
 
-from mlworkbench.config.project_roots import DuplicateProjectId
+from mlworkbench.config.project_id_folders import DuplicateProjectId
 from mlworkbench.errors import ConfigError, HostError, MlwError, NotFetched, UnknownName, Unreachable, UsageError
 from mlworkbench.failure import Failure
 from mlworkbench.ui import api

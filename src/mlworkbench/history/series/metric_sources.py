@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Collection
 
-from ...remote.shared import metric_files
+from ...remote.shared import metric_limits
 from ...remote.shared.folder_tree import NOFOLLOW
 from ..journal_parsing import MAX_LINE
 from .metric_lines import Lines
@@ -31,7 +31,7 @@ def list_file_sizes(folder: str, known_files: Collection[bytes] = ()) -> dict[by
     except OSError:
         pass
     files.sort(key=lambda file: (file[0] not in known_files, file[0]))
-    return dict(sorted(files[: metric_files.MAX_FILES]))
+    return dict(sorted(files[: metric_limits.MAX_FILES]))
 
 
 def read_lines(path: bytes, position: FilePosition, end: int, lines: Lines) -> FilePosition:

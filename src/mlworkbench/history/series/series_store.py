@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from ...remote.shared import metric_files
+from ...remote.shared import metric_limits
 from ...remote.shared.failpoint import failpoint
 from ...remote.shared.layout import RunFolder
 from ..journal_parsing import MAX_LINE, as_float
@@ -222,7 +222,7 @@ class Series:
 
 def _bytes_left(positions: dict[bytes, FilePosition]) -> int:
     """Return how many more bytes of the metrics files may be read before the run reaches its limit."""
-    return metric_files.MAX_BYTES - sum(position.offset for position in positions.values())
+    return metric_limits.MAX_BYTES - sum(position.offset for position in positions.values())
 
 
 def _is_number(value: Any) -> bool:

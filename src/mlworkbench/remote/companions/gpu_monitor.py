@@ -14,7 +14,7 @@ import time
 
 from ..gpus.presence import may_have_gpu
 from ..journal import Journal, log
-from ..shared import endings, machine
+from ..shared import machine, run_endings
 from ..shared.atomic_files import read_json
 from ..shared.layout import RunFolder
 from ..shared.untrusted_json import parse_json
@@ -77,7 +77,7 @@ class GpuMonitor(Companion):
         """Return the verdict based on measurements on this machine."""
         code = failure["code"] if failure else None
         if self._observer is not None:
-            exit_facts = {"code": code, "failed": ending != endings.SUCCEEDED}
+            exit_facts = {"code": code, "failed": ending != run_endings.SUCCEEDED}
             return self._observer.finish(exit_facts) or _unknown_verdict(self._request)
         if self._request in (None, "none") or (not started and "gpus" not in self._journal.kinds):
             return verdict

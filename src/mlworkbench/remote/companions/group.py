@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..journal import log
 from ..run_spec import companion_settings
+from .external_metrics_monitor import ExternalMetricsMonitor
 from .gpu_monitor import GpuMonitor
-from .tracking_monitor import TrackingMonitor
 from .usage_monitor import UsageMonitor
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
@@ -86,5 +86,5 @@ def make_companions(run: RunFolder, spec: Spec, journal: Journal, mask: Callable
         from .spark_monitor import SparkMonitor  # noqa: PLC0415 - only for Spark runs
 
         members.append(SparkMonitor(run, spec, journal, mask))
-    members.append(TrackingMonitor(run, spec))
+    members.append(ExternalMetricsMonitor(run, spec))
     return CompanionGroup(members)

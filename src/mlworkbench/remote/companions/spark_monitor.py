@@ -13,7 +13,7 @@ import time
 
 from ..journal import Journal, log, write_with_reserve
 from ..run_spec import companion_settings
-from ..shared import endings
+from ..shared import run_endings
 from ..shared.atomic_files import write_unsynced
 from ..shared.folder_tree import remove
 from ..shared.layout import RunFolder
@@ -252,7 +252,7 @@ class SparkMonitor(Companion):
 
     def explain(self, ending: str, reason: Optional[Reason], ended: Dict[str, Any]) -> Tuple[str, Optional[Reason]]:
         """Explain why a run failed. ``reason`` comes from the log."""
-        if ending != endings.FAILED:
+        if ending != run_endings.FAILED:
             return ending, reason
         from ..spark.spark_ending import explain_ending  # noqa: PLC0415 - only for failed runs
 

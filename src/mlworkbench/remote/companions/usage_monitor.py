@@ -8,10 +8,10 @@ import sys
 import time
 
 from ..markers import is_alive
+from ..process_memory import MemoryUsage
 from ..process_usage import ProcessUsage
 from ..shared.atomic_files import read_json
 from ..shared.layout import RunFolder
-from ..shared_memory_usage import MemoryUsage
 from .companion import Companion
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory

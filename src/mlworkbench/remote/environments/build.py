@@ -37,7 +37,6 @@ from .build_tools import (
     uv_program,
 )
 from .bytecode import compile_all, link_compiled, remove_compiled
-from .conda_guard import check_links, fetch_missing, library_of, write_interpreter
 from .environment_state import (
     describe,
     discard,
@@ -53,6 +52,7 @@ from .image_environments import is_for_image, set_aside
 from .md5_packages import with_sha256
 from .mirrors import index_variables, python_variables, reject_archive
 from .source_builds import ImageBuilds, check_build_location, file_name, sources_of
+from .untrusted_conda import check_links, fetch_missing, library_of, write_interpreter
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:

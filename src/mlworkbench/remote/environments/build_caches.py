@@ -14,7 +14,7 @@ from ..shared import machine
 from ..shared.folder_tree import make_private
 from ..shared.layout import Root
 from .environment_state import caches_lock
-from .environment_store import ASIDE, InUse, list_building, list_records, runs_using, unfinished_runs
+from .environment_usage import ASIDE, InUse, list_building, list_records, runs_using, unfinished_runs
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:

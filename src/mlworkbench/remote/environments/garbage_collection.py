@@ -21,7 +21,7 @@ from ..shared.layout import Root
 from .archive_record import environment_paths
 from .build_caches import set_caches_aside
 from .environment_state import file_list_path, record_path, unprotect, use_lock_path
-from .environment_store import (
+from .environment_usage import (
     ASIDE,
     DIGEST,
     InUse,

@@ -14,7 +14,7 @@ from ..shared.atomic_files import read_json
 from ..shared.environment_layout import pack_path, prefix_of
 from ..shared.layout import Root
 from .environment_state import file_list_path, record_path
-from .environment_store import REPLACED_SUFFIX
+from .environment_usage import REPLACED_SUFFIX
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ..shared import machine
 from ..shared.atomic_files import read_json, write_unsynced
 from ..shared.gpu_request import Request
 from ..shared.layout import Root, RunFolder
-from . import nvml_process
+from . import inventory_process
 from .gpu_selection import GpuUnavailable, describe_use, find_candidates, pick_gpus
 from .lease_sockets import HeldGpus, Holder, list_holders
 from .queue_tickets import Tickets
@@ -76,7 +76,7 @@ class Leases:
         """
         inventory = None
         if self._candidates is None:
-            inventory = nvml_process.query_gpus()
+            inventory = inventory_process.query_gpus()
             self._candidates = find_candidates(request, inventory)
             self._tickets.set_candidates(self._id, [gpu["uuid"] for gpu in self._candidates])
         _, reason = pick_gpus(request, self._candidates, self._held_gpus(), self._reserved_gpus())
@@ -85,7 +85,7 @@ class Leases:
         if inventory is None:
             if time.monotonic() < self._next_look:
                 return Waiting(self._wait_reason)
-            inventory = nvml_process.query_gpus()
+            inventory = inventory_process.query_gpus()
             try:
                 self._candidates = find_candidates(request, inventory)
             except GpuUnavailable as reason:  # available earlier, so the driver failed or a GPU must be reset

@@ -8,7 +8,7 @@ from ..markers import is_alive, read_started
 from ..shared.atomic_files import read_json
 from ..shared.layout import Root
 from ..spark.application_marker import read_application_id
-from . import nvml_process
+from . import inventory_process
 from .gpu_inventory import find_pci_cards
 from .presence import may_have_gpu
 from .process_owner import Owner, ProcessTable, add_owners, user_name
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Set
 
 
-def list_gpus(root: Root, timeout: float = nvml_process.TIMEOUT) -> "Dict[str, Any]":
+def list_gpus(root: Root, timeout: float = inventory_process.TIMEOUT) -> "Dict[str, Any]":
     """Return the inventory with each process's run, user, and name, and each GPU's lease holder (``held``)."""
     if not may_have_gpu():
-        return nvml_process.empty_inventory(
+        return inventory_process.empty_inventory(
             "an NVIDIA card is installed, but there is no driver for it" if find_pci_cards() else None
         )
-    inventory = nvml_process.query_gpus(timeout)
+    inventory = inventory_process.query_gpus(timeout)
     pids = {process["pid"] for gpu in inventory["gpus"] for process in gpu["processes"] or ()}
     owners = _possible_owners(root, pids)
     holders = _describe_holders()

@@ -1,7 +1,7 @@
 """The GPU lease of a run: wait for GPUs, pass them to the script, and release them at the end.
 
 Expensive modules are imported only for runs that request GPUs, or in other processes
-(``gpus/nvml_process.py``).
+(``gpus/inventory_process.py``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from ..failure_cause import explain_failure, find_exception, read_tail, signal_name
-from ..shared import endings
+from ..shared import run_endings
 from ..shared.atomic_files import read_json
 from ..shared.failure import failure, parse_failure, text_of
 from .spark_reasons import MEMORY, java_error, last_error, memory_error, script_output
@@ -43,7 +43,7 @@ def explain_ending(
     """
     refusal = _read_refusal(run, mask) if exit_facts["code"] == CANNOT_START else None
     if refusal:
-        return endings.COULD_NOT_START, refusal
+        return run_endings.COULD_NOT_START, refusal
     text = mask(read_tail(run.log))
     spark_failure = dict(application.data["failure"] or {})
     spark_failure["reason"] = mask(spark_failure.get("reason") or "")
@@ -55,7 +55,7 @@ def explain_ending(
     )
     result = script_failure or parse_failure(reason) or failure("script-failed", "")
     result["message"] = message.replace(run.work + "/", "")[:_MAX_LENGTH]
-    return endings.FAILED, _add_memory_hint(result, text, spark_failure, application)
+    return run_endings.FAILED, _add_memory_hint(result, text, spark_failure, application)
 
 
 def _read_refusal(run: RunFolder, mask: Callable[[str], str]) -> Optional[Failure]:

@@ -34,7 +34,7 @@ def status(handles: Dict[str, Handle]) -> Dict[str, JobStatus]:
 
 
 def _status(run: RunFolder) -> JobStatus:
-    from ..environments.environment_store import has_ended  # noqa: PLC0415 - a start does not need it
+    from ..environments.environment_usage import has_ended  # noqa: PLC0415 - a start does not need it
 
     if machine.is_locked(run.lock):
         return {"state": RUNNING}

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from ...export.csv_export import cell
 from ..backend import Backend
-from ..queries import series, telemetry
+from ..queries import series, system_metrics
 from ..security_headers import SANDBOX
 
 _BATCH_SIZE = 50_000  # points per chunk of a CSV download
@@ -78,8 +78,8 @@ def routes(backend: Backend) -> APIRouter:
         return StreamingResponse(_csv(backend, run, names), media_type="text/csv; charset=utf-8", headers=headers)
 
     @router.get("/runs/{run}/machine", summary="List the GPU and process metrics of a run")
-    async def list_gauges(run: str) -> list[telemetry.Gauge]:
-        return await backend.call(telemetry.SHARED.gauges, run)
+    async def list_gauges(run: str) -> list[system_metrics.Gauge]:
+        return await backend.call(system_metrics.SHARED.gauges, run)
 
     @router.get("/runs/{run}/machine/series", summary="Get a GPU or process metric, downsampled for a chart")
     async def get_machine_series(
@@ -92,7 +92,7 @@ def routes(backend: Backend) -> APIRouter:
         start: From = None,
         to: To = None,
     ) -> series.Series:
-        return await backend.call(telemetry.SHARED.load_series, run, name, width, x, _span(start, to))
+        return await backend.call(system_metrics.SHARED.load_series, run, name, width, x, _span(start, to))
 
     return router
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, create_model, model_validator
 
-from ...request import Request, SweepOptions
 from ...resubmit import submit_words
 from ...secret_sources import PASSED_PREFIX
+from ...submit_request import Request, SweepOptions
 from ..backend import Backend
 from ..operation_arguments import prepare_arguments
 from ..operation_runner import Operation

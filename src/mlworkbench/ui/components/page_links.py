@@ -1,4 +1,4 @@
-"""URLs in pages. Absolute paths start with the secret path, if any (see ``ui/secret_address.py``).
+"""URLs in pages. Absolute paths start with the secret path, if any (see ``ui/cookie_isolation.py``).
 
 NiceGUI elements add the secret path automatically. Our JavaScript calls ``mlwAddress(path)``.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nicegui import ui
 
-from ...config.project_roots import DuplicateProjectId
+from ...config.project_id_folders import DuplicateProjectId
 from ...errors import MlwError
 from ..backend import Backend
 from .error_notice import report_errors

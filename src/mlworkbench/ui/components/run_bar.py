@@ -9,9 +9,9 @@ from nicegui import ui
 
 from ...errors import UsageError
 from ...report.units import pluralize
-from ...request import Request
 from ...resubmit import submit_words, typed_command
 from ...sanitize import plain
+from ...submit_request import Request
 from ..backend import Backend
 from ..file_saving import save_drafts
 from ..queries import dashboard, files

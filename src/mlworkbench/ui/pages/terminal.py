@@ -13,7 +13,7 @@ from ..components.page_frame import ProjectScope, frame
 from ..components.page_links import show_address
 from ..components.page_setup import project_page
 from ..components.terminal_view import TerminalView
-from ..queries.shell_prompt import prompt
+from ..queries.shell_startup import prompt
 from ..shell_sessions import AVAILABLE, Shell
 
 

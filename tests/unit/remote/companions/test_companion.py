@@ -12,7 +12,7 @@ from mlworkbench.remote.companions.companion import Companion
 from mlworkbench.remote.companions.group import CompanionGroup, make_companions
 from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.run_spec import companion_settings
-from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared import run_endings
 from mlworkbench.remote.shared.layout import RunFolder
 
 from ...test_plan import PARTS
@@ -64,16 +64,16 @@ def test_failing_companion_does_not_stop_others(capfd):
 
 def test_results_of_companions_are_combined():
     companions = CompanionGroup([Recording("a"), Failing(), Recording("b")])
-    assert companions.explain(endings.FAILED, "why", {}) == (endings.FAILED, "why a b")
-    assert companions.verdict(True, endings.FAILED, "why") == {"seen": ["a", "b"]}
+    assert companions.explain(run_endings.FAILED, "why", {}) == (run_endings.FAILED, "why a b")
+    assert companions.verdict(True, run_endings.FAILED, "why") == {"seen": ["a", "b"]}
 
 
 def test_base_companion_changes_nothing():
     companions = CompanionGroup([Companion()])
     companions.prepare()
     companions.tick(None)
-    assert companions.explain(endings.SUCCEEDED, None, {}) == (endings.SUCCEEDED, None)
-    assert companions.verdict(True, endings.SUCCEEDED, None) is None
+    assert companions.explain(run_endings.SUCCEEDED, None, {}) == (run_endings.SUCCEEDED, None)
+    assert companions.verdict(True, run_endings.SUCCEEDED, None) is None
 
 
 @pytest.mark.parametrize("keys", [{"companions": {"spark": SPARK}}, {"spark": SPARK}], ids=["now", "earlier builds"])
@@ -82,7 +82,7 @@ def test_spark_key_of_earlier_builds_is_read(tmp_path, keys):
     assert companion_settings(keys, "spark") == SPARK
     run = RunFolder(str(tmp_path))
     names = [type(companion).__name__ for companion in make_companions(run, keys, Journal(run), str)._members]
-    assert names == ["GpuMonitor", "UsageMonitor", "SparkMonitor", "TrackingMonitor"]
+    assert names == ["GpuMonitor", "UsageMonitor", "SparkMonitor", "ExternalMetricsMonitor"]
     data = {name: value for name, value in plan(PARTS, "run-1", "k", 0).to_json().items() if name != "companions"}
     assert RunSpec.from_json({**data, **keys}).companions == {"spark": SPARK}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mlworkbench.remote.companions import spark_monitor as module
 from mlworkbench.remote.companions.spark_monitor import SparkMonitor
 from mlworkbench.remote.journal import Journal
-from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared import run_endings
 from mlworkbench.remote.shared.failure import failure, text_of
 from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.remote.spark import event_log
@@ -72,7 +72,7 @@ class MonitoredRun:
 
     def explain(self, log: str, code: int | None = 1, signal: int | None = None) -> tuple[str, str]:
         Path(self.run.log).write_text(log)
-        ending, reason = self.monitor.explain(endings.FAILED, "what the log says", {"code": code, "signal": signal})
+        ending, reason = self.monitor.explain(run_endings.FAILED, "what the log says", {"code": code, "signal": signal})
         return ending, text_of(reason)
 
 
@@ -404,8 +404,11 @@ PY4J = (
 def test_exit_78_with_failure_file_could_not_start(run):
     written = failure("no-spark", "there is no Java", "install Java 17", "no-spark")
     Path(run.run.spark, "failure.json").write_text(json.dumps(written))
-    assert run.monitor.explain(endings.FAILED, "x", {"code": 78, "signal": None}) == (endings.COULD_NOT_START, written)
-    assert run.monitor.explain(endings.FAILED, "x", {"code": 1, "signal": None})[0] == endings.FAILED, (
+    assert run.monitor.explain(run_endings.FAILED, "x", {"code": 78, "signal": None}) == (
+        run_endings.COULD_NOT_START,
+        written,
+    )
+    assert run.monitor.explain(run_endings.FAILED, "x", {"code": 1, "signal": None})[0] == run_endings.FAILED, (
         "for another exit code"
     )
 
@@ -413,18 +416,18 @@ def test_exit_78_with_failure_file_could_not_start(run):
 @pytest.mark.parametrize("text", ["", "[]", '{"code": 1}', '{"code": "x", "message": ""}', "[" * 10**5])
 def test_invalid_failure_file_is_ignored(run, text):
     Path(run.run.spark, "failure.json").write_text(text)
-    assert run.explain("tired\n", 78)[0] == endings.FAILED
+    assert run.explain("tired\n", 78)[0] == run_endings.FAILED
 
 
 def test_exit_78_of_a_script_is_an_ordinary_failure(run):
-    assert run.explain("tired\n", 78) == (endings.FAILED, "exit code 78; last line: tired")
+    assert run.explain("tired\n", 78) == (run_endings.FAILED, "exit code 78; last line: tired")
 
 
 def test_killed_driver_is_lost(run):
     run.write(b"".join(SKIPPED.splitlines(keepends=True)[:-5]))
     run.tick()
     ending, cause = run.explain(STARTED, None, 9)
-    assert ending == endings.FAILED
+    assert ending == run_endings.FAILED
     assert cause == "the Spark driver was lost: killed by signal 9 (SIGKILL); 3 of 4 stages completed"
 
 
@@ -490,7 +493,7 @@ def test_unknown_secrets_hide_the_reason(run):
     run.write(FAILED)
     run.tick()
     assert run.recorded("spark_trouble")[0]["reason"] is None
-    assert run.explain(STARTED, 1) == (endings.FAILED, "what the log says")
+    assert run.explain(STARTED, 1) == (run_endings.FAILED, "what the log says")
 
 
 def test_missing_event_log_is_empty(tmp_path):

@@ -13,9 +13,9 @@ import pytest
 
 from mlworkbench.remote.companions.group import CompanionGroup
 from mlworkbench.remote.companions.usage_monitor import UsageMonitor
+from mlworkbench.remote.process_memory import MemoryUsage
 from mlworkbench.remote.shared import machine
 from mlworkbench.remote.shared.layout import RunFolder
-from mlworkbench.remote.shared_memory_usage import MemoryUsage
 from tests.machines.network import wait_until
 
 BUSY = "held = bytearray(64 << 20)\nwhile True: sum(range(1000))"

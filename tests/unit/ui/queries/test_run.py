@@ -19,7 +19,7 @@ from mlworkbench.runfiles import log_lines
 from mlworkbench.runfiles.output_file import open_output, read_at, strip_outputs_prefix
 from mlworkbench.runfiles.output_manifest import ManifestWriter, Output, outputs_of
 from mlworkbench.snapshot.take_snapshot import take
-from mlworkbench.ui.queries import code, gpu_verdict, logged_tables, logs, outputs, series, telemetry
+from mlworkbench.ui.queries import code, gpu_verdict, logged_tables, logs, outputs, series, system_metrics
 from mlworkbench.ui.queries import run as queries
 from tests.unit.history.test_store import paths, spec
 
@@ -183,7 +183,7 @@ def test_machine_and_gpu_samples(stored):
     lines = [json.dumps({"t": at, "gpus": rows}) for at in (0.5, 1.0)]
     later = json.dumps({"t": 12, "gpus": rows}) + "\n"  # only its first 30 characters are written
     Path(stored.folder.gpu).write_text("\n".join([lines[0], *hostile, lines[1], later[:30]]))
-    samples = telemetry.Telemetry()
+    samples = system_metrics.Telemetry()
     gauges = {gauge.title: gauge for gauge in samples.gauges(stored.history, stored.id)}
     assert set(gauges) == {"CPU cores used", "Memory of the run", "GPU utilization", "GPU memory in use"}
     assert gauges["GPU utilization"].curves == [("GPU 0", "gpu0.utilisation"), ("GPU 1", "gpu1.utilisation")]
@@ -207,7 +207,7 @@ def test_machine_and_gpu_samples(stored):
 def test_metric_without_a_number_has_no_gauge(stored, value):
     Path(stored.folder.usage_samples).write_text(f'{{"t":1,"cores":{value}}}\n')
     Path(stored.folder.gpu).write_text(f'{{"t":1,"gpus":[{{"uuid":"GPU-a","power":{value}}}]}}\n')
-    samples = telemetry.Telemetry()
+    samples = system_metrics.Telemetry()
     assert samples.gauges(stored.history, stored.id) == []
     for name in ("run.cores", "gpu0.power"):
         with pytest.raises(UnknownName):

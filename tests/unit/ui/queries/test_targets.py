@@ -22,8 +22,8 @@ from mlworkbench.history.store import History
 from mlworkbench.hosts.gpu_values import Gpu, Gpus
 from mlworkbench.model import Compute
 from mlworkbench.paths import UserPaths
-from mlworkbench.request import Request, SweepOptions
 from mlworkbench.resubmit import submit_words
+from mlworkbench.submit_request import Request, SweepOptions
 from mlworkbench.ui import gpu_poller, operation_arguments
 from mlworkbench.ui.components.secret_cache import SecretCache
 from mlworkbench.ui.queries import targets

@@ -15,7 +15,7 @@ from ...components.metric_chart import MetricChart
 from ...components.property_list import heading, table
 from ...queries import logged_tables as table_queries
 from ...queries import series as queries
-from ...queries import telemetry as telemetry_queries
+from ...queries import system_metrics as telemetry_queries
 from . import point_table
 from .page_context import RunPageContext
 

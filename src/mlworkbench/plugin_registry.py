@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from .errors import UnknownName
-from .isolation import module_path
+from .import_isolation import module_path
 
 _KINDS = {"targets": "compute type", "environments": "environment", "frameworks": "framework"}
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from mlworkbench.ui.connections import (
+from mlworkbench.ui.connection_limits import (
     Connection,
     Connections,
     Limits,
@@ -133,7 +133,7 @@ def test_connections_get_half_of_the_descriptors():
 
 _RAISE = """
 import resource
-from mlworkbench.ui.connections import raise_limits
+from mlworkbench.ui.connection_limits import raise_limits
 print(raise_limits().total, *resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 

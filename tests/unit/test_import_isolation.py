@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench import isolation
+from mlworkbench import import_isolation
 from mlworkbench.config.project_files import find_root
-from mlworkbench.isolation import drop_relative_folders, module_path, own_command, own_environment
+from mlworkbench.import_isolation import drop_relative_folders, module_path, own_command, own_environment
 from mlworkbench.remote.shared.program_lookup import is_in_project, safe_path, which
 from mlworkbench.ui.operation_runner import OperationRunner
 from mlworkbench.version import __version__
@@ -100,14 +100,16 @@ def test_module_path(project, monkeypatch):
     monkeypatch.chdir(project)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(project / "lib"), "src", "/opt/modules", str(linked), "")))
     entries = [str(project), "", "lib", str(project / "lib"), str(project / "src"), "/opt/modules", str(linked)]
-    monkeypatch.setattr(sys, "path", [*entries, packages, isolation.OWN])
-    assert module_path() == ["/opt/modules", packages, isolation.OWN]
+    monkeypatch.setattr(sys, "path", [*entries, packages, import_isolation.OWN])
+    assert module_path() == ["/opt/modules", packages, import_isolation.OWN]
 
 
 def test_the_folder_of_mlw_itself_stays(tmp_path, monkeypatch):
     """On clusters, PYTHONPATH may contain the folder of mlw itself, even if it is the current folder."""
-    monkeypatch.chdir(isolation.OWN)
-    assert own_environment({"PYTHONPATH": f"{isolation.OWN}:."}, isolation.OWN) == {"PYTHONPATH": isolation.OWN}
+    monkeypatch.chdir(import_isolation.OWN)
+    assert own_environment({"PYTHONPATH": f"{import_isolation.OWN}:."}, import_isolation.OWN) == {
+        "PYTHONPATH": import_isolation.OWN
+    }
 
 
 def test_programs_are_not_taken_from_projects(project, tmp_path, monkeypatch):

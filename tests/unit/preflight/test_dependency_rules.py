@@ -15,8 +15,8 @@ from mlworkbench.environments.interpreter_choice import MIN_UV_PYTHON
 from mlworkbench.hosts.host_facts import Facts, Nvidia, System
 from mlworkbench.model import Compute
 from mlworkbench.preflight.checker import examine
+from mlworkbench.preflight.dependency_rules import RULES, may_contain_python2
 from mlworkbench.preflight.finding import CheckContext, Finding, Script
-from mlworkbench.preflight.package_rules import RULES, may_contain_python2
 from mlworkbench.preflight.pip_entries import admits, is_older, pinned_version
 from mlworkbench.preflight.rule_data import CUDA_BUILDS, PIP_FROM
 from mlworkbench.remote.shared.cuda_drivers import RELEASES, newest_cuda, oldest_driver

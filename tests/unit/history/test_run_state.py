@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from mlworkbench.errors import NotFetched
 from mlworkbench.failure import Failure
 from mlworkbench.history import rows
-from mlworkbench.history.fold import fold, format_ending, parse_event
 from mlworkbench.history.journal_parsing import parse_events, parse_metric_lines
+from mlworkbench.history.run_state import fold, format_ending, parse_event
 from mlworkbench.model import Command, Compute, Entry, Event, Git, Run, RunSpec, Status
-from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared import run_endings
 from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.remote.sweep_log import outcome_text as child_outcome
 from mlworkbench.remote.sweep_log import summarize_failures
@@ -106,7 +106,7 @@ def test_gpu_data_of_a_target_is_bounded(verdict):
         assert run.gpu["used"] in ("yes", "partly", "no", "unknown")
 
 
-@pytest.mark.parametrize("ending", endings.ALL)
+@pytest.mark.parametrize("ending", run_endings.ALL)
 def test_every_ending_is_final(ending):
     run = fold(Run(SPEC), events(("started", {}), ("finished", {"ending": ending})))
     assert run.status.final
@@ -284,7 +284,7 @@ FAILURE = {
 
 
 def ended(**data) -> Run:
-    return fold(Run(SPEC), events(("finished", {"ending": endings.ENVIRONMENT_FAILED, **data})))
+    return fold(Run(SPEC), events(("finished", {"ending": run_endings.ENVIRONMENT_FAILED, **data})))
 
 
 def test_a_failure_is_data_from_the_event_to_the_exit_code():
@@ -305,7 +305,7 @@ def test_a_run_of_an_earlier_version_has_its_failure_in_its_cause():
     assert failure_of(run) == Failure("not-fetched", "x cannot be fetched here (y)", "try again", "no-internet-there")
     assert cause_lines(run) == [("Cause", "x cannot be fetched here (y)"), (REMEDY, "try again")]
     assert exit_code(run) == NotFetched.exit_code
-    assert failure_of(Run(SPEC)) is None and failure_of(Run(SPEC, ending=endings.SUCCEEDED, cause="x")) is None
+    assert failure_of(Run(SPEC)) is None and failure_of(Run(SPEC, ending=run_endings.SUCCEEDED, cause="x")) is None
 
 
 @pytest.mark.parametrize(
@@ -322,21 +322,21 @@ def test_a_hostile_failure_is_bounded():
     assert len(failure.message) < 10**5 and len(failure.hint) < 10**5 and failure.explain is None
 
 
-@pytest.mark.parametrize("ending", [one for one in endings.ALL if one != endings.SUCCEEDED])
+@pytest.mark.parametrize("ending", [one for one in run_endings.ALL if one != run_endings.SUCCEEDED])
 def test_every_ending_but_success_is_a_failure(ending):
-    outcome = endings.outcome(ending, "boom")
+    outcome = run_endings.outcome(ending, "boom")
     assert outcome["cause"] == outcome["failure"]["message"] == "boom"
     assert Failure.from_json(outcome["failure"]) is not None
     failure = {"code": "x", "message": "m", "hint": "h", "explain": None}
-    assert endings.outcome(ending, failure) == {"ending": ending, "cause": "m; hint: h", "failure": failure}
+    assert run_endings.outcome(ending, failure) == {"ending": ending, "cause": "m; hint: h", "failure": failure}
 
 
 def test_success_is_not_a_failure():
-    assert endings.outcome(endings.SUCCEEDED, None) == {"ending": "succeeded", "cause": None, "failure": None}
-    assert endings.outcome(endings.SUCCEEDED, "1 of 2")["failure"] is None
+    assert run_endings.outcome(run_endings.SUCCEEDED, None) == {"ending": "succeeded", "cause": None, "failure": None}
+    assert run_endings.outcome(run_endings.SUCCEEDED, "1 of 2")["failure"] is None
 
 
 @pytest.mark.parametrize("damaged", [{}, {"code": 1}, {"message": "x"}, 7, ["x"]])
 def test_a_damaged_reason_does_not_lose_the_ending(damaged):
-    outcome = endings.outcome(endings.COULD_NOT_START, damaged)
+    outcome = run_endings.outcome(run_endings.COULD_NOT_START, damaged)
     assert isinstance(outcome["cause"], str) and outcome["failure"]["code"] == "could-not-start"

@@ -12,7 +12,7 @@ import pytest
 from mlworkbench.config.project_folder import find_project
 from mlworkbench.paths import UserPaths
 from mlworkbench.ui import shell_sessions
-from mlworkbench.ui.queries.shell_prompt import prompt
+from mlworkbench.ui.queries.shell_startup import prompt
 
 
 @pytest.fixture

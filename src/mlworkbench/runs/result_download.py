@@ -11,11 +11,11 @@ from ..follow import Follower
 from ..history.child_runs import may_join
 from ..history.store import History
 from ..model import RunSpec
-from ..remote.shared import endings
+from ..remote.shared import run_endings
 from ..report import units
 from ..sanitize import plain
 from ..targets.target import Target
-from .frontend import Frontend
+from .submission_frontend import Frontend
 
 if TYPE_CHECKING:
     from ..runfiles.output_manifest import Output
@@ -74,7 +74,7 @@ def download_selected_outputs(follower: Follower, frontend: Frontend, chosen: Ca
 def forget_unusable_image(follower: Follower) -> None:
     """If the run could not start in its image, forget the image, so that the next run examines it again."""
     spec = follower.run.spec
-    if spec.container and spec.container.libc and follower.run.ending == endings.COULD_NOT_START:
+    if spec.container and spec.container.libc and follower.run.ending == run_endings.COULD_NOT_START:
         from ..targets.image_libc import forget  # noqa: PLC0415 - seldom needed
 
         forget(follower.target, spec.compute, follower.history.paths)

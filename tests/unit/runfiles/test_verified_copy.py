@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlworkbench.errors import HistoryError, UnknownName, UsageError
-from mlworkbench.remote.output_collector import iterate_outputs
+from mlworkbench.remote.output_scan import iterate_outputs
 from mlworkbench.remote.shared.folder_tree import points_inside
 from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.runfiles import file_content
-from mlworkbench.runfiles import transfer as module
+from mlworkbench.runfiles import verified_copy as module
 from mlworkbench.runfiles.output_download import download
 from mlworkbench.runfiles.output_manifest import Output, read_outputs
 from mlworkbench.runfiles.safe_paths import SafeFolders, path_problem, remove_at

@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlworkbench.cli.annotate import _update_tags
+from mlworkbench.cli.follow_view import print_summary
 from mlworkbench.cli.output_formats import as_grid
 from mlworkbench.cli.run_page import format_run
 from mlworkbench.cli.run_tables import _attachments
-from mlworkbench.cli.run_view import print_summary
 from mlworkbench.errors import UnknownName
 from mlworkbench.history.nested_runs import children_of
 from mlworkbench.history.run_query import Query

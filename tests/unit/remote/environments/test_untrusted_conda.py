@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import rattler
 
-from mlworkbench.remote.environments import bytecode, conda_guard, conda_install
+from mlworkbench.remote.environments import bytecode, conda_install, untrusted_conda
 from mlworkbench.remote.environments.build_tools import NoEnvironment
-from mlworkbench.remote.environments.interpreter_facts import replace_facts
+from mlworkbench.remote.environments.interpreter_stub import replace_facts
 from mlworkbench.remote.environments.source_builds import check_build_location
 from tests.machines.channel import Channel
 
@@ -27,10 +27,12 @@ def lock(**python: Any) -> dict[str, Any]:
 
 
 def test_library_folder_is_in_the_prefix():
-    assert conda_guard.library_of(lock()) == "lib/python3.12"
-    assert conda_guard.library_of(lock(python_site_packages_path="lib/python3.13t/site-packages")) == "lib/python3.13t"
+    assert untrusted_conda.library_of(lock()) == "lib/python3.12"
+    assert (
+        untrusted_conda.library_of(lock(python_site_packages_path="lib/python3.13t/site-packages")) == "lib/python3.13t"
+    )
     with pytest.raises(NoEnvironment, match="invalid site-packages folder"):
-        conda_guard.library_of(lock(python_site_packages_path="../../../.config/site-packages"))
+        untrusted_conda.library_of(lock(python_site_packages_path="../../../.config/site-packages"))
 
 
 @pytest.mark.parametrize(
@@ -180,10 +182,10 @@ def test_link_out_of_the_prefix_is_refused(tmp_path):
     prefix = tmp_path / "prefix"
     (prefix / "lib").mkdir(parents=True)
     (prefix / "lib64").symlink_to("lib")
-    conda_guard.check_links(str(prefix))
+    untrusted_conda.check_links(str(prefix))
     (prefix / "lib" / "python3.12").symlink_to(tmp_path)
     with pytest.raises(NoEnvironment, match=r"points outside the environment: lib/python3\.12 -> "):
-        conda_guard.check_links(str(prefix))
+        untrusted_conda.check_links(str(prefix))
 
 
 def test_uv_gets_facts_of_the_prefix_from_another_python(tmp_path):
@@ -199,7 +201,7 @@ def test_uv_gets_facts_of_the_prefix_from_another_python(tmp_path):
     }
     program = tmp_path / "print.py"
     program.write_text(f"print({json.dumps(json.dumps(facts))})")
-    python = conda_guard.write_interpreter(str(tmp_path), "/prefix", lock())
+    python = untrusted_conda.write_interpreter(str(tmp_path), "/prefix", lock())
     result = subprocess.run([python, str(program)], stdout=subprocess.PIPE, check=True)
     answer = json.loads(result.stdout)
     assert answer["sys_executable"] == "/prefix/bin/python" and answer["markers"]["python_full_version"] == "3.12.4"

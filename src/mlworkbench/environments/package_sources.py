@@ -95,7 +95,7 @@ def indexes_of(dependencies: Dependencies, environ: Mapping[str, str], root: Pat
     """Return the indexes, in order of priority.
 
     The order is the same as in uv: the user's uv settings, options in the file, and the user's pip
-    settings. URLs in the file are used unchanged; ``variable_policy`` has already filled in passwords.
+    settings. URLs in the file are used unchanged; ``url_variables`` has already filled in passwords.
     Relative folders are relative to ``root``, the project folder in which uv is started.
     """
     uv = _uv_settings(environ)

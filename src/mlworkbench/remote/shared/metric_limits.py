@@ -10,7 +10,7 @@ import os
 import stat
 
 from .folder_tree import FOLDER, NOFOLLOW
-from .unread_data import UnreadFiles
+from .unread_files import UnreadFiles
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [os.path.dirname(_HERE), *(entry for entry in sys.path if os.path.abspath(entry) != _HERE)]
 
-from mlworkbench.isolation import OWN, module_path  # noqa: E402
+from mlworkbench.import_isolation import OWN, module_path  # noqa: E402
 
 _found = module_path()[1:]
 sys.path[:] = _found if OWN in _found else [*_found, OWN]

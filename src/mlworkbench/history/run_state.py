@@ -10,13 +10,13 @@ from typing import Any
 
 from ..failure import Failure
 from ..model import Event, JsonDict, Run, Status
-from ..remote.shared import endings
+from ..remote.shared import run_endings
 from ..remote.shared.event_numbers import check_seq
 
 _STATUS = {
-    endings.SUCCEEDED: Status.COMPLETED,
-    endings.CANCELLED: Status.CANCELED,
-    endings.CANCELLED_FORCED: Status.CANCELED,
+    run_endings.SUCCEEDED: Status.COMPLETED,
+    run_endings.CANCELLED: Status.CANCELED,
+    run_endings.CANCELLED_FORCED: Status.CANCELED,
 }
 
 MAX_WRITERS = 64  # maximum number of event writers; usually there is only one
@@ -155,7 +155,7 @@ def _collecting(run: Run, event: Event) -> Run:
 
 def _finished(run: Run, event: Event) -> Run:
     data = event.data
-    ending, code, signal = endings.parse_ending(data)
+    ending, code, signal = run_endings.parse_ending(data)
     elapsed = data.get("elapsed")
     ended = _timestamp(data.get("ended"), event.time)
     if run.started is not None and isinstance(elapsed, (int, float)) and 0 <= elapsed < 1e11:
@@ -199,7 +199,7 @@ _HANDLERS: dict[str, Callable[[Run, Event], Run]] = {
 
 def format_ending(run: Run) -> str | None:
     """Return the ending with its exit code or signal for display, as in ``failed (exit 3)``."""
-    if run.ending != endings.FAILED:
+    if run.ending != run_endings.FAILED:
         return run.ending
     if run.signal is None and run.exit is None:  # a nested run has neither
         return run.ending

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 OWN = os.path.dirname(_HERE)  # the folder that contains mlworkbench itself
-START = os.path.join(_HERE, "start.py")
+START = os.path.join(_HERE, "process_entry.py")
 _SEARCH_PATHS = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 # Variables whose relative values make Python load code from the current folder.
 _FOLDER_VARIABLES = ("PYTHONHOME", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX")

@@ -22,11 +22,11 @@ from ..report.run_records import cause_lines, exit_code, gpu_fields, summary
 from ..report.value_format import format_value
 from ..run_observer import Observer
 from ..runfiles.secret_masking import Mask
-from ..runs.results import SweepChildren, fetch_outputs
+from ..runs.result_download import SweepChildren, fetch_outputs
 from ..runs.run_messages import RunMessages
 from ..sanitize import plain
 from . import render
-from .console import Console
+from .submission_console import Console
 from .terminal_safety import TerminalFilter
 
 _MAX_LISTED = 8

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.remote import output_collector as module
+from mlworkbench.remote import output_scan as module
 from mlworkbench.remote.journal import reserve_space
-from mlworkbench.remote.output_collector import iterate_outputs, record_outputs
+from mlworkbench.remote.output_scan import iterate_outputs, record_outputs
 from mlworkbench.remote.shared.layout import RunFolder
 
 

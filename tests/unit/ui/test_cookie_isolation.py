@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mlworkbench.remote.shared import machine
-from mlworkbench.ui.secret_address import SecretAddress, create_address, default_style, load_address
+from mlworkbench.ui.cookie_isolation import SecretAddress, create_address, default_style, load_address
 from mlworkbench.ui.server import ServerFiles, opener_file
 from mlworkbench.ui.server_discovery import find_server, running_link, server_record
 

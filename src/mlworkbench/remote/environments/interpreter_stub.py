@@ -1,6 +1,6 @@
 """Answer uv's query about a conda Python without starting that Python.
 
-Run as ``python -I -S interpreter_facts.py REQUEST QUERY...``. REQUEST is a file:
+Run as ``python -I -S interpreter_stub.py REQUEST QUERY...``. REQUEST is a file:
 {"prefix", "version", "library"}. QUERY is the command line that uv uses to query an interpreter.
 This machine's own Python answers it, and every fact that depends on the version or the prefix is
 replaced. The Python is assumed to be CPython.

@@ -77,7 +77,7 @@ def write_interpreter(scratch: str, prefix: str, lock: Lock) -> str:
     request, program = os.path.join(scratch, "facts.json"), os.path.join(scratch, "python")
     with open(request, "w", encoding="ascii") as file:
         json.dump({"prefix": prefix, "version": lock["python"]["version"], "library": library_of(lock)}, file)
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "interpreter_facts.py")
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "interpreter_stub.py")
     with open(program, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(_SCRIPT % " ".join(shlex.quote(argument) for argument in [*isolated_python(), script, request]))
     os.chmod(program, 0o700)

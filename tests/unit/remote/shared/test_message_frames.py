@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlworkbench.remote.shared.frames import (
+from mlworkbench.remote.shared.message_frames import (
     MAX_BODY,
     MAX_JSON,
     ConnectionClosed,

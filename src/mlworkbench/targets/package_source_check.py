@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..environments.channels import Indexes, index_host, is_remote, strip_secret, user_indexes
 from ..environments.credentials import origin_of
 from ..environments.index_variables import SecretVariables
 from ..environments.mirrors import LIST_VARIABLE, MIRROR_VARIABLE, mirror_credentials
+from ..environments.package_sources import Indexes, index_host, is_remote, strip_secret, user_indexes
 from ..environments.selection import is_managed
 from ..hosts.host_facts import Facts, Reach
 from ..model import Compute

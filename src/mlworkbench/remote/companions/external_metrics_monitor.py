@@ -32,7 +32,7 @@ _MAX_PAUSE = 60.0
 _END_TIMEOUT = 60.0  # seconds
 
 
-class TrackingMonitor(Companion):
+class ExternalMetricsMonitor(Companion):
     """Collector of metrics that a script writes to event files or prints to the log."""
 
     task = "collecting metrics from event files and the log"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..inferred_state import INTERRUPTED
 from ..model import Run
-from ..runs.frontend import Frontend
+from ..runs.submission_frontend import Frontend
 from ..submission import Draft
 from . import render
 from .misplaced_options import misplaced_option_hint

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.environments.channels import indexes_of, user_indexes
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
 from mlworkbench.environments.dependency_parser import parse_pip_entry
-from mlworkbench.environments.uv_environment import uv_environment
-from mlworkbench.environments.variable_policy import AllowedVariables, expand_credentials
+from mlworkbench.environments.package_sources import indexes_of, user_indexes
+from mlworkbench.environments.url_variables import AllowedVariables, expand_credentials
+from mlworkbench.environments.uv_variables import uv_environment
 from mlworkbench.errors import ConfigError
 
 ENVIRON = {"WHO": "ada", "WORD": "p/w@x:y$%20", "BOTH": "ada:hush"}

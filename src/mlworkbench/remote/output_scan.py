@@ -33,7 +33,7 @@ from .shared.output_kinds import (
     UNREADABLE,
     VANISHED,
 )
-from .shared.unread_data import UnreadFiles
+from .shared.unread_files import UnreadFiles
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:

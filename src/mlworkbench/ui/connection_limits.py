@@ -23,7 +23,7 @@ STATE = "mlw.connection"  # key of the connection in a request's scope
 DESCRIPTORS = 1024  # enough for the server; child processes inherit the limit, and select() supports no more
 _MAX_CONNECTIONS, _MIN_CONNECTIONS = 512, 16
 
-log = logging.getLogger("mlworkbench.ui.connections")
+log = logging.getLogger("mlworkbench.ui.connection_limits")
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 
 from mlworkbench.cli.submit import submit as submit_command
 from mlworkbench.errors import UsageError
-from mlworkbench.request import Request, SweepOptions
 from mlworkbench.resubmit import submit_options, typed_command
+from mlworkbench.submit_request import Request, SweepOptions
 from mlworkbench.ui.api.submit import Submission
 
 FIELDS = {one.name for one in dataclasses.fields(Request)}
