@@ -189,6 +189,33 @@ def test_imports_follow_the_layers():
     assert wrong == []
 
 
+def imported_modules(path: Path, known: set[str]) -> set[str]:
+    """Return the modules of mlworkbench that a module imports, also inside functions, but not for type checking."""
+    package = path.relative_to(SOURCE).parent.parts
+    for_types = {
+        id(node)
+        for block in nodes(path)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.dump(block.test)
+        for node in ast.walk(block)
+    }
+    names = set()
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in for_types:
+            base = [*package[: len(package) - node.level + 1], *(node.module.split(".") if node.module else [])]
+            names.update("/".join([*base, alias.name]) for alias in node.names)
+            names.add("/".join(base))
+    return names & known
+
+
+def test_no_import_cycles():
+    """A function-level import may save time, but must not hide a cycle: two modules that need each other are one."""
+    known = {name(path).removesuffix(".py"): path for path in MODULES if path.stem != "__init__"}
+    remaining = {module: imported_modules(path, {*known}) - {module} for module, path in known.items()}
+    while leaves := {module for module, imported in remaining.items() if not imported}:
+        remaining = {module: imported - leaves for module, imported in remaining.items() if module not in leaves}
+    assert remaining == {}
+
+
 def test_pytest_is_for_the_testing_package_only():
     wrong = []
     for path in MODULES:

@@ -70,7 +70,7 @@ from mlworkbench.targets.container_plan import Engine
 from mlworkbench.targets.gpu_check import gpu_findings
 from mlworkbench.targets.image_libc import image_libc
 from mlworkbench.targets.machine_check import machine_findings as judge_machine
-from mlworkbench.targets.open_remote import probe_machine
+from mlworkbench.targets.machine_probe import probe_machine
 from mlworkbench.targets.spark_check import spark_findings
 from mlworkbench.targets.target import Target, UploadSource
 from mlworkbench.targets.target_facts import TargetFacts, _remote_facts

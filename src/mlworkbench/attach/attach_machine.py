@@ -23,7 +23,7 @@ from ..paths import UserPaths
 from ..remote.shared.failpoint import failpoint
 from ..targets.consent_check import resolve_consents
 from ..targets.machine_check import ERROR, WARNING, Finding, machine_findings
-from ..targets.open_remote import probe_machine
+from ..targets.machine_probe import probe_machine
 from ..targets.spark_check import spark_findings
 from ..targets.types import MASTER, Feature, compute_type, type_of
 from . import ssh_login

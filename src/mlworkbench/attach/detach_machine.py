@@ -55,7 +55,8 @@ def attachment_of(project: Project, name: str, paths: UserPaths) -> Attachment |
 def _attached(project: Project, name: str, paths: UserPaths) -> Attachment:
     attachment = attachment_of(project, name, paths)
     if attachment is None:
-        raise not_attached(project.compute(name))
+        compute = project.compute(name)
+        raise not_attached(compute, type_of(compute))
     return attachment
 
 
@@ -109,7 +110,8 @@ def find_to_detach(project: Project, name: str, paths: UserPaths, purge: bool) -
     """Return the attachment, or None. Raise if a machine to be purged is not attached."""
     attachment = attachment_of(project, name, paths)
     if attachment is None and purge and name in project.computes() and project.compute(name).address:
-        raise not_attached(project.compute(name))
+        compute = project.compute(name)
+        raise not_attached(compute, type_of(compute))
     return attachment
 
 
@@ -244,7 +246,7 @@ def _report_runs(
         compute = compute or as_attached(mine[0].spec.compute, attachment)
         key_file = attachment.key_file if attachment.key.startswith(FILE) else None
         lost = key_file is None or key_file.is_relative_to(attachment.folder.parent)  # deleted with the attachment
-        report.hint = f"attach it again: {attach_command(compute, None if lost else str(key_file))}"
+        report.hint = f"attach it again: {attach_command(compute, type_of(compute), None if lost else str(key_file))}"
 
 
 def _describe_state(run: Run) -> str:

@@ -22,7 +22,8 @@ from ..model import Compute, Interpreter
 from ..paths import UserPaths, user_paths
 from ..report import units
 from ..targets.machine_check import Finding, is_fit, machine_findings
-from ..targets.open_remote import find_attachment, not_attached, package_host, probe_machine
+from ..targets.machine_probe import package_host, probe_machine
+from ..targets.open_remote import find_attachment, not_attached
 from ..targets.package_source_check import package_findings
 from ..targets.spark_check import spark_findings
 from ..targets.target_factory import open_target
@@ -131,7 +132,7 @@ def _attachment_facts(compute: Compute, paths: UserPaths, is_table: bool) -> dic
     """Return the recorded facts about the machine, without connecting to it."""
     attachment = find_attachment(compute, paths)
     if attachment is None:
-        render.message(f"hint: {not_attached(compute).hint}")
+        render.message(f"hint: {not_attached(compute, type_of(compute)).hint}")
         return {"attached": False}
     facts: dict[str, object] = {
         "attached": True,

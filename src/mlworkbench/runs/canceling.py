@@ -60,4 +60,4 @@ def _attach_first(follower: Follower) -> str:
         return ""
     from ..targets.open_remote import attach_command  # noqa: PLC0415 - most runs are of machines that answer
 
-    return f"attach it again: {attach_command(follower.run.spec.compute)}; "
+    return f"attach it again: {attach_command(follower.run.spec.compute, follower.target.type)}; "

@@ -7,7 +7,7 @@ import os
 from ..environments.existing import environment_without_mlw
 from ..hosts.local_host import LocalHost
 from ..paths import UserPaths
-from .types import DETACHED
+from .compute_type import DETACHED
 
 
 def open_local(paths: UserPaths, starter: str = DETACHED) -> LocalHost:

@@ -22,7 +22,7 @@ from mlworkbench.model import Compute
 from mlworkbench.paths import UserPaths
 from mlworkbench.runfiles.clean_remote import RemoteCleaner
 from mlworkbench.targets.machine_check import machine_findings
-from mlworkbench.targets.open_remote import probe_machine
+from mlworkbench.targets.machine_probe import probe_machine
 from mlworkbench.targets.target import Target, UploadSource
 from tests.unit.history.test_run_state import SPEC
 from tests.unit.hosts.test_channel import FAKE, HELLO

@@ -121,7 +121,7 @@ def _card(project: Project, name: str, paths: UserPaths, uses: tuple[Use, ...]) 
         return Card(name, file, uses=uses, trouble=error.message, hint=error.hint)
     elsewhere, contained = is_elsewhere(compute), type_of(compute).contained
     attachment = find_attachment(compute, paths) if elsewhere else None
-    refusal = not_attached(compute) if elsewhere and attachment is None and compute.address else None
+    refusal = not_attached(compute, type_of(compute)) if elsewhere and attachment is None and compute.address else None
     facts = Facts.from_json(attachment.facts) if attachment and attachment.facts else None
     return Card(
         name=name,
