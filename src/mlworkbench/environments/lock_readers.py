@@ -1,6 +1,6 @@
 """Read the project files of uv and pixi: ``pyproject.toml``, ``uv.lock``, and ``pixi.lock``.
 
-This module reads the dependencies; ``existing_locks`` converts the locked packages to a lock.
+This module reads the dependencies; ``project_locks`` converts the locked packages to a lock.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class _Solver:
 
     def solve(self) -> SolveResult:
         if self._dependencies.kind in (UV_LOCK, PIXI_LOCK):
-            from .existing_locks import read_locked  # noqa: PLC0415 - few projects have such a file
+            from .project_locks import read_locked  # noqa: PLC0415 - few projects have such a file
 
             python, conda, pip = read_locked(self._request, self._environ, self._cache)
         else:

@@ -9,7 +9,7 @@ import stat
 import sys
 import time
 
-from .exit_slot import make_slot
+from .preallocated_exit import make_slot
 from .shared.atomic_files import NONBLOCK, move_aside, write_all
 from .shared.event_numbers import WRITER, check_seq
 from .shared.folder_tree import NOFOLLOW

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-from .exit_slot import fill_slot, read_slot
 from .journal import write_with_reserve
+from .preallocated_exit import fill_slot, read_slot
 from .restart_detection import origin
 from .shared import machine
 from .shared.atomic_files import read_json, write_atomic

@@ -19,7 +19,7 @@ from ..shared.folder_tree import remove
 from ..shared.layout import RunFolder
 from ..spark.application import Application
 from ..spark.application_marker import marker_path, read_marker
-from ..spark.driver_page import DriverPage
+from ..spark.driver_address import DriverPage
 from ..spark.event_log import EventLog
 from .companion import Companion
 

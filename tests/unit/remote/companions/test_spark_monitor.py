@@ -20,7 +20,7 @@ from mlworkbench.remote.shared.failure import failure, text_of
 from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.remote.spark import event_log
 from mlworkbench.remote.spark.application import Application
-from mlworkbench.remote.spark.driver_page import DriverPage
+from mlworkbench.remote.spark.driver_address import DriverPage
 from mlworkbench.remote.spark.event_log import EventLog
 from tests.machines.network import wait_until
 
@@ -374,7 +374,7 @@ def test_page_address_has_the_host_it_listens_on(run, master, host, monkeypatch)
 
 def test_page_of_another_application_is_ignored(monkeypatch):
     server, port = serve(b'[ { "id" : "app-2" } ]')
-    monkeypatch.setattr("mlworkbench.remote.spark.driver_page._PAUSE", 0.0)
+    monkeypatch.setattr("mlworkbench.remote.spark.driver_address._PAUSE", 0.0)
     try:
         addresses: list[str | None] = []
         page = DriverPage("app-1", port, "here")

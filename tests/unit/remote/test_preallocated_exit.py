@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from mlworkbench.remote.exit_slot import SIZE, fill_slot, make_slot, read_slot
 from mlworkbench.remote.markers import read_exit
+from mlworkbench.remote.preallocated_exit import SIZE, fill_slot, make_slot, read_slot
 from mlworkbench.remote.run_lock import lock_holder
 from mlworkbench.remote.run_reader import RunUpdates
 from mlworkbench.remote.shared.layout import RunFolder
