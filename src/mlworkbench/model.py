@@ -65,6 +65,7 @@ class RunConfig:
     fetch_outputs: str = "all"
     gpus: str | None = None  # in the format of remote.shared.gpu_request
     metrics_from_log: bool = False
+    metric_goals: Mapping[str, str] = field(default_factory=dict)  # name → "min" or "max"
     environment: str | None = None  # name of the plugin that provides the environment; None: the target decides
     overrides: Mapping[str, Any] = field(default_factory=dict)  # see config.legacy_formats.apply_overrides
     spark_dependencies: SparkDependencies | None = None  # from the April 2018 format; used instead of the file

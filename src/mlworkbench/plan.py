@@ -87,7 +87,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         timeout=parts.request.time_limit,
         tracked=runconfig.tracked_run,
         fetch=runconfig.fetch_outputs,
-        tags=tuple(parts.request.tags),
+        tags=(*parts.request.tags, *(f"goal.{name}={goal}" for name, goal in runconfig.metric_goals.items())),
         user=parts.user,
         spoken=runconfig.metrics_from_log,
         given=parts.request.environment,

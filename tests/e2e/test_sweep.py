@@ -285,6 +285,11 @@ def test_best_run_is_never_the_worst(user):
     tagged = sweep("width", "MINIMIZE")
     assert f"best: {lowest(tagged)}" in tagged.err and "width 0.02 (lowest)" in tagged.err, tagged
 
+    file = root / "aml_config" / "local.runconfig"
+    file.write_text(file.read_text() + "MetricGoals:\n  width: min\n")
+    configured = sweep("width")
+    assert f"best: {lowest(configured)}" in configured.err and "width 0.02 (lowest)" in configured.err, configured
+
     best = user.mlw("history", "best", "--metric", "width", "--parent", unknown.run, cwd=root)
     assert best.code == 2 and "--goal max or --goal min" in best.err and best.out == "", best
     chosen = user.mlw(

@@ -56,6 +56,7 @@ _VALUE_SCHEMAS: dict[str, JsonDict] = {
     "texts": _TEXTS,
     "arguments": _TEXTS,
     "texts_by_name": {"type": ["object", "null"], "additionalProperties": _SCALAR_OR_NONE},
+    "goals": {"type": ["object", "null"], "additionalProperties": {"enum": ["max", "min"]}},
     "variables": {
         "type": ["object", "null"],
         "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},

@@ -23,6 +23,7 @@ _AMOUNT = re.compile(r"\d+[kmgt]?\Z")
 _NUMBER = re.compile(r"\d+(\.\d+)?\Z")
 _TRUE = ("true", "yes", "on")
 _FALSE = ("false", "no", "off")
+GOALS = ("max", "min")
 SECRET_POINTER = "AzureMlSecret="
 
 
@@ -200,6 +201,15 @@ def _texts_by_name(key: Key, node: Node, diagnostics: Diagnostics) -> dict[str, 
     return texts
 
 
+def _goals(key: Key, node: Node, diagnostics: Diagnostics) -> dict[str, str]:
+    goals = {}
+    for name, value in _pairs(key, node):
+        if not isinstance(value, Scalar) or value.text not in GOALS:
+            raise InvalidValue(value, f"{name.text} in {key.name} must be max or min, not {describe(value)}")
+        goals[name.text] = value.text
+    return goals
+
+
 def _variables(key: Key, node: Node, diagnostics: Diagnostics) -> dict[str, str]:
     for name, value in _pairs(key, node):
         if not _VARIABLE.match(name.text):
@@ -287,6 +297,7 @@ READERS: dict[str, Callable[[Key, Node, Diagnostics], Any]] = {
     "texts": _texts,
     "arguments": _arguments,
     "texts_by_name": _texts_by_name,
+    "goals": _goals,
     "variables": _variables,
     "tree": _tree,
     "packages": _packages,

@@ -47,8 +47,9 @@ class _SizeBudget:
 class SummaryBuilder:
     """Builder of a run's summary from parsed lines.
 
-    For numbers, the value with the latest time wins, regardless of file order. Strings, parameters,
-    and tags have no timestamp here, so the last one read wins.
+    For numbers, the value with the highest step wins, then the one with the latest time, as in MLflow,
+    regardless of file order. Strings, parameters, and tags have no timestamp here, so the last one read
+    wins.
     """
 
     def __init__(self, run: Run) -> None:
@@ -176,7 +177,7 @@ class _Recorder:
         if finite is not None:
             least = finite if least is None or finite < least else least
             largest = finite if largest is None or finite > largest else largest
-        if when >= last_time:
+        if _is_later(when, step, last_time, last_step):
             self.metrics[name] = value
             last_time, last_step = when, step
         self.spans[name] = Span(count + 1, least, largest, last_time, last_step)
@@ -242,6 +243,13 @@ class _ChildRecorder(_Recorder):
         spans = {name: list(span) for name, span in self.spans.items()}
         entries = {"metrics": self.metrics, "spans": spans, "params": self.params, "tags": self.tags}
         return {**self._facts, **{name: kept for name, kept in (*entries.items(), ("files", self.files)) if kept}}
+
+
+def _is_later(when: float, step: int | None, last_time: float, last_step: int | None) -> bool:
+    """Return whether a point follows another one. Without steps, the time alone decides."""
+    if step is not None and last_step is not None and step != last_step:
+        return step > last_step
+    return when >= last_time
 
 
 def _run_size(run: Run) -> int:

@@ -118,6 +118,7 @@ DataSourceSettings:
   iris.dsource: {Sampling: {Sample: first 1000}}
 DataSourceSubstitutions: {a.dsource: b.dsource}
 FetchOutputs: 500 MB
+MetricGoals: {width: min}
 """
     assert runconfig(tmp_path, text) == RunConfig(
         name="gpu",
@@ -133,6 +134,7 @@ FetchOutputs: 500 MB
         data_source_settings={"iris.dsource": {"Sampling": {"Sample": "first 1000"}}},
         data_source_substitutions={"a.dsource": "b.dsource"},
         fetch_outputs="500 MB",
+        metric_goals={"width": "min"},
     )
     assert check_file(tmp_path / "gpu.runconfig") == []
 
@@ -256,6 +258,8 @@ RUNCONFIG_ERRORS = [
     ("CondaDependenciesFile: /etc/passwd", ":1: CondaDependenciesFile must be a path inside the project", None),
     ("CondaDependenciesFile: C:\\x.yml", ":1: CondaDependenciesFile must be a path inside the project", None),
     ("FetchOutputs: some", ":1: FetchOutputs must be all, none, or a size such as 500 MB, not 'some'", None),
+    ("MetricGoals:\n  width: smaller", ":2: width in MetricGoals must be max or min, not 'smaller'", None),
+    ("MetricGoals: [width]", ":1: MetricGoals must be a mapping", None),
     ("DataSourceSettings: x", ":1: DataSourceSettings must be a mapping", None),
 ]
 

@@ -84,6 +84,7 @@ WRONG = [
     ("runconfig", "CondaDependenciesFile: /etc/passwd"),
     ("runconfig", "CondaDependenciesFile: C:\\x.yml"),
     ("runconfig", "FetchOutputs: some"),
+    ("runconfig", "MetricGoals: {width: smaller}"),
     ("runconfig", "history: {enabled: often}"),
     ("runconfig", "environment: {docker: {baseDockerImage: x}}"),
     ("runconfig", "environment: prod"),

@@ -14,7 +14,7 @@ from ...targets.types import ComputeType, find_type
 
 _TABLES = {COMPUTE_SUFFIX: COMPUTE, RUNCONFIG_SUFFIX: RUNCONFIG}
 _LISTS = ("texts", "arguments")
-_MAPPINGS = ("texts_by_name", "variables")
+_MAPPINGS = ("texts_by_name", "goals", "variables")
 _NUMBERS = ("port", "number", "gpus")
 _NOT_IN_FORM = ("tree", "packages", "coordinates", "secret")
 
