@@ -475,6 +475,12 @@ def test_metrics(runner):
         code, printed = runner.shell(f"{sys.executable} analyze.py")
         assert code == 0 and "demo-" in printed, printed
 
+    def recorded(text):
+        (runner.place / "experiments.py").write_text(text)
+        code, printed = runner.shell(f"{sys.executable} experiments.py && mlw history list")
+        assert code == 0 and "lr 0.1" in printed and "lr 0.3" in printed, printed
+
+    runner.assign_file("# experiments.py", recorded)
     runner.on_command(first, after=remember("demo-swift"))
     runner.on_command(second, after=remember("demo-brave"))
     runner.assign_file("# analyze.py", analyzed)
@@ -495,6 +501,11 @@ def test_sweeps(runner, machine):
         runner.replacements |= {"demo-steady(?!-)": runs_found[0], "demo-neat(?!-)": runs_found[1]}
         runner.replacements["demo-smart-larch(?!-)"] = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[0]
 
+    def add_to_runconfig(text):
+        file = runner.place / "aml_config" / "local.runconfig"
+        file.write_text(file.read_text() + text)
+
+    runner.assign_file("MetricGoals:", add_to_runconfig)
     runner.on_command(runs[0], after=remember)
     runner.timeout = 240
     runner.run()

@@ -13,7 +13,11 @@ from ..remote.shared.layout import Root, RunFolder, is_untracked
 from ..targets.types import LOCAL
 
 FACTS, ENDED = "local.json", "ended.json"
-_STATUS = {"completed": (Status.COMPLETED, run_endings.SUCCEEDED), "failed": (Status.FAILED, run_endings.FAILED)}
+_STATUS = {
+    "completed": (Status.COMPLETED, run_endings.SUCCEEDED),
+    "failed": (Status.FAILED, run_endings.FAILED),
+    "cancelled": (Status.CANCELED, run_endings.CANCELLED),
+}
 _NO_RESULT = "its process ended without reporting a result"
 _MAX_TIMESTAMP = 1e11
 
@@ -42,7 +46,7 @@ def untracked_spec(folder: RunFolder, name: str) -> RunSpec | None:
         id=name,
         key=f"outside:{name}",
         number=0,
-        name=None,
+        name=_text(facts, "name") or None,
         project_id=_text(facts, "project_id"),
         project_name=_text(facts, "project_name") or os.path.basename(folder_path),
         project_path=folder_path,

@@ -58,6 +58,29 @@ def test_an_uncaught_exception_is_the_cause(tmp_path):
     assert (run.status, run.exit, run.cause) == (Status.FAILED, 1, "ValueError: boom")
 
 
+def test_runs_of_one_process_have_names_and_ends(tmp_path):
+    more = """
+try:
+    with mlworkbench.start_run(name="interrupted"):
+        mlworkbench.log("loss", 0.1)
+        raise KeyboardInterrupt
+except KeyboardInterrupt:
+    pass
+with mlworkbench.start_run(name="completed"):
+    mlworkbench.log("loss", 0.2)
+"""
+    start(tmp_path, more).communicate()
+    history = History(paths(tmp_path / "home"))
+    runs = {run.name: run for run in history.search(Query())}
+    history.close()
+    assert {name: (run.status, run.metrics["loss"]) for name, run in runs.items()} == {
+        None: (Status.COMPLETED, 0.25),
+        "interrupted": (Status.CANCELED, 0.1),
+        "completed": (Status.COMPLETED, 0.2),
+    }
+    assert runs["interrupted"].cause == "interrupted"
+
+
 def test_status_while_running_and_after_a_kill(tmp_path):
     with start(tmp_path, "print('here', flush=True); sys.stdin.read()") as script:
         assert script.stdout and script.stdout.readline() == b"here\n"

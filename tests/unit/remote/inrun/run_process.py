@@ -63,7 +63,7 @@ class ScriptRunner:
     def run(self, script, code=0, stderr="", options=()):
         """Run a script, check its exit code and stderr, and return stdout. ``stderr=None``: do not check stderr."""
         with self.start(script, options) as process:
-            stdout, self.stderr = process.communicate(timeout=120)
+            stdout, self.stderr = process.communicate(timeout=240)
         assert process.returncode == code, self.stderr
         assert stderr is None or self.stderr == stderr
         return stdout

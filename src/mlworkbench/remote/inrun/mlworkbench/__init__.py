@@ -21,6 +21,7 @@ from ._records import (
     set_tags,
 )
 from ._run import run
+from ._start_run import start_run
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
@@ -37,4 +38,5 @@ __all__ = [
     "run",
     "set_tag",
     "set_tags",
+    "start_run",
 ]

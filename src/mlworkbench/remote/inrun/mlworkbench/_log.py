@@ -178,6 +178,18 @@ def _finish():
         _writer.close()
 
 
+def start_new_file():
+    """Write everything logged so far. Points that are logged later go to the run that is current then."""
+    global _append, _writer
+    with _starting:
+        writer = _writer
+        if writer is None or writer.pid != os.getpid():
+            return
+        # Replace both before the last flush, which also writes a point that another thread is appending now.
+        _append, _writer = _append_first, None
+    writer.close()
+
+
 def _before_fork():
     # Forking is safe without the thread, and Python 3.12 and newer do not emit a warning.
     if _writer is not None:

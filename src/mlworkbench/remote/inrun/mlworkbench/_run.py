@@ -19,12 +19,13 @@ _OFF = ("off", "0", "no", "false", "none", "disabled")
 class Run(object):
     """The run of this process. Outside a run, the first use of a property starts a local run."""
 
-    __slots__ = ("_folder", "_id", "_lock", "off")
+    __slots__ = ("_folder", "_id", "_local_pid", "_lock", "off")
 
     def __init__(self, run_id, folder, off=False):
         self.off = off  # recording is disabled or impossible
         self._id = None if off else run_id or None
         self._folder = os.path.abspath(folder) if folder and not off else None
+        self._local_pid = None  # the process that started the current run, if it is a local run
         self._lock = threading.RLock()  # reentrant, because signal handlers may also log
 
     @property
@@ -49,17 +50,32 @@ class Run(object):
                     self._start_local_run()
 
     def _start_local_run(self):
-        try:
-            local_run = _create_local_run()
-            if self._folder is not None:  # a signal handler has already started a run
-                return
-            self._id, self._folder = local_run
-            os.environ["MLW_RUN_ID"], os.environ["MLW_RUN_FOLDER"] = self._id, self._folder
-            atexit.register(_record_end, self._folder, os.getpid())
+        if self._begin(None):
             warn_once("outside", "not inside a run, recording into %s" % self._folder)
+
+    def _begin(self, name):
+        """Start a local run; return whether it was started."""
+        try:
+            local_run = _create_local_run(name)
         except (OSError, ValueError) as error:
             self.off = True
             warn_once("outside", "not inside a run, and nothing is recorded: %s" % error)
+            return False
+        if self._folder is not None:  # a signal handler has already started a run
+            return False
+        self._id, self._folder = local_run
+        self._local_pid = os.getpid()
+        os.environ["MLW_RUN_ID"], os.environ["MLW_RUN_FOLDER"] = self._id, self._folder
+        atexit.register(_record_end, self._folder, os.getpid())
+        return True
+
+    def _leave(self):
+        """Leave the local run, and return its folder. The next record starts another run."""
+        folder, self._folder, self._id, self._local_pid = self._folder, None, None, None
+        os.environ.pop("MLW_RUN_ID", None)
+        os.environ.pop("MLW_RUN_FOLDER", None)
+        atexit.unregister(_record_end)
+        return folder
 
     def reset_lock(self):
         """Replace the lock in a forked child, because another thread may have held it."""
@@ -71,7 +87,26 @@ class Run(object):
         return "<run %s>" % self._id if self._id else "<run in %s>" % self._folder
 
 
-def _create_local_run():
+def current_folder():
+    """Return the folder of the current run; None if nothing was recorded yet."""
+    return run._folder
+
+
+def may_start_runs():
+    """Return whether this process may end its run and start another one: no run was submitted or inherited."""
+    return not run.off and (run._folder is None or run._local_pid == os.getpid())
+
+
+def begin_local_run(name):
+    run._begin(name)
+
+
+def end_local_run(status, cause):
+    """Record the end of the local run of this process, and leave it."""
+    _write_end(run._leave(), status, cause)
+
+
+def _create_local_run(name):
     now = time.time()
     run_id = "local-%s-%s" % (time.strftime("%Y%m%d-%H%M%S", time.gmtime(now)), os.urandom(3).hex())
     home = _data_folder()
@@ -83,6 +118,7 @@ def _create_local_run():
     os.mkdir(os.path.join(folder, "work", "outputs"))
     facts = {
         "id": run_id,
+        "name": name,
         "started": now,
         "script": sys.argv[0] if getattr(sys, "argv", None) else "",
         "arguments": list(getattr(sys, "argv", [])[1:]),
@@ -130,9 +166,16 @@ def _record_end(folder, pid):
         return  # a forked child: the parent process records the end
     # At a prompt and in a notebook, an error does not end the run.
     error_value = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-    facts = {"ended": time.time(), "status": "completed" if error_value is None else "failed"}
-    if error_value is not None:
-        facts["cause"] = ("%s: %s" % (type(error_value).__name__, error_value))[:500]
+    if error_value is None:
+        _write_end(folder, "completed")
+    else:
+        _write_end(folder, "failed", "%s: %s" % (type(error_value).__name__, error_value))
+
+
+def _write_end(folder, status, cause=None):
+    facts = {"ended": time.time(), "status": status}
+    if cause is not None:
+        facts["cause"] = cause[:500]
     try:
         with open(os.path.join(folder, "ended.json"), "w", encoding="ascii") as file:
             json.dump(facts, file)
