@@ -398,7 +398,7 @@ def test_output_changed_after_end_of_run(remote):
 _NONSENSE = """
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from remote.shared.frames import Pipe
+from remote.shared.message_frames import Pipe
 os.write(1, b"\\nMLW-AGENT " + sys.argv[1].encode() + b"\\n")
 pipe = Pipe(0, 1)
 while True:

@@ -67,8 +67,8 @@ def test_so_does_what_the_browser_sets_off(project, monkeypatch):
 @pytest.mark.parametrize("way", ["-m", "-c", "file"])
 def test_neither_plugins_nor_pynvml_come_from_the_current_folder(project, tmp_path, way):
     """With ``-m`` and PYTHONPATH, sys.path contains the absolute path of the current folder."""
-    code = "from mlworkbench import registry\nfrom mlworkbench.hosts import bundle\nimport json\n"
-    code += "print(json.dumps([registry.known('targets'), bundle.files()['vendor/pynvml.py'][:200].decode()]))\n"
+    code = "from mlworkbench import plugin_registry\nfrom mlworkbench.hosts import bundle\nimport json\n"
+    code += "print(json.dumps([plugin_registry.known('targets'), bundle.files()['vendor/pynvml.py'][:200].decode()]))\n"
     for path in project.rglob("*.py"):
         if path.name != "pynvml.py":
             path.unlink()  # Python imports them before it imports mlworkbench
