@@ -11,7 +11,7 @@ from .drafts import Drafts
 from .gpu_poller import GpuPoller
 from .operation_runner import OperationRunner
 from .queries.projects import Projects
-from .run_poller import RunSync
+from .run_poller import RunPoller
 from .shell_sessions import ShellSessions
 from .worker_pool import Params, Result, WorkerPool
 
@@ -19,14 +19,14 @@ from .worker_pool import Params, Result, WorkerPool
 class Backend:
     """Services of the UI server.
 
-    ``call`` runs queries, ``operations`` runs commands, and ``sync`` refreshes runs.
+    ``call`` runs queries, ``operations`` runs commands, and ``run_poller`` refreshes runs.
     """
 
     def __init__(self, paths: UserPaths) -> None:
         self.paths = paths
         self.workers = WorkerPool(paths)
         self.operations = OperationRunner()
-        self.sync = RunSync(paths)
+        self.run_poller = RunPoller(paths)
         self.gpus = GpuPoller(paths)
         self.projects = Projects(paths.home / "ui" / "projects.json")
         self.drafts = Drafts(paths.home / "ui" / "drafts")
@@ -42,10 +42,10 @@ class Backend:
         return await self.workers.call(query, *args, **kwargs)
 
     def open(self) -> None:
-        self.sync.start()
+        self.run_poller.start()
 
     def close(self) -> None:
-        self.sync.stop()
+        self.run_poller.stop()
         self.gpus.close()
         self.shells.close()
         self.drafts.flush()

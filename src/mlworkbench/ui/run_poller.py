@@ -29,7 +29,7 @@ _MAX_FOLLOWERS = 16  # maximum runs followed at the same time
 log = logging.getLogger("mlworkbench.ui")
 
 
-class RunSync:
+class RunPoller:
     """Synchronization of runs.
 
     One thread refreshes all unfinished runs. Each run that a page shows is followed by its own thread.

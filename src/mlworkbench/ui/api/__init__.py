@@ -25,7 +25,7 @@ def install(app: FastAPI, backend: Backend, link: Callable[[], str]) -> None:
 
     async def send_heartbeat(request: Request) -> None:
         """Keep the requested data fresh, as an open page does."""
-        backend.sync.heartbeat(request.path_params.get("run"))
+        backend.run_poller.heartbeat(request.path_params.get("run"))
 
     for module in _MODULES:
         app.include_router(module.routes(backend), prefix="/api", dependencies=[Depends(send_heartbeat)])

@@ -57,8 +57,8 @@ def routes(backend: Backend) -> APIRouter:
         async with slots:
             chunk = await backend.call(open_logs.read, run, first, count, which)
         if not chunk.final:  # fetch new lines for this client
-            backend.sync.heartbeat()
-            backend.sync.follow(chunk.run)
+            backend.run_poller.heartbeat()
+            backend.run_poller.follow(chunk.run)
         return Lines(**{name: getattr(chunk, name) for name in Lines.model_fields})
 
     @router.get("/runs/{run}/log/find", summary="Search a run log")

@@ -69,7 +69,7 @@ class JobsPane:
             return
         operations = [(operation.id, operation.arguments) for operation in self._backend.operations.running()]
         try:
-            version = (await self._backend.call(queries.generation), self._backend.sync.version, operations)
+            version = (await self._backend.call(queries.generation), self._backend.run_poller.version, operations)
             if version == self._version:
                 return
             jobs = await self._backend.call(queries.jobs, None if self._all_projects else self._project)

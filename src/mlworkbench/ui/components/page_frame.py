@@ -60,8 +60,8 @@ def frame(
     ui.page_title(f"{plain(title, 80)} – ML Workbench")
     ui.colors(primary="#2457a7", secondary="#4f6b8f", accent="#8a4fbd", positive="#1b7a43", negative="#b3261e")
     ui.on_exception(notify_error)  # show errors of event handlers
-    backend.sync.heartbeat()
-    ui.timer(PRESENCE_INTERVAL, backend.sync.heartbeat, immediate=False)
+    backend.run_poller.heartbeat()
+    ui.timer(PRESENCE_INTERVAL, backend.run_poller.heartbeat, immediate=False)
     _show_soon()
     pane = ui.right_drawer(value=False, bordered=True).props("width=340").classes("mlw-jobs")
     # Quasar opens the drawer if there is room. NiceGUI would query the browser, which fails if the browser is slow.

@@ -106,7 +106,7 @@ class RunBar:
                 self._button.enable()
             run_id = operation.result.get("run_id") if isinstance(operation.result, dict) else None
             if not operation.failed and run_id:
-                self._backend.sync.heartbeat()
+                self._backend.run_poller.heartbeat()
                 ui.navigate.to(f"/runs/{run_id}")
 
 

@@ -92,11 +92,11 @@ class RecentRuns:
         ui.timer(_POLL_INTERVAL, self._poll)
 
     async def refresh(self) -> None:
-        self._version = self._backend.sync.version
+        self._version = self._backend.run_poller.version
         self._show(await self._backend.call(dashboard.recent, self._scope.project.id))
 
     async def _poll(self) -> None:
-        if self._version != self._backend.sync.version:
+        if self._version != self._backend.run_poller.version:
             await self.refresh()
         for label, started in self._durations:
             label.set_text(units.duration(max(0.0, time.time() - started)))

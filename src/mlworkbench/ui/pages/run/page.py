@@ -44,7 +44,7 @@ class RunPage:
         self._context.address = self._address
         self._context.refresh = self._refresh
         self._stamp = facts.stamp()
-        self._version = backend.sync.version
+        self._version = backend.run_poller.version
         self._build_task: asyncio.Task[None] | None = None  # builds the current tab
 
     async def build(self) -> None:
@@ -112,14 +112,14 @@ class RunPage:
 
     def _follow(self) -> None:
         if not self._context.run.status.final:
-            self._backend.sync.follow(self._context.run)
+            self._backend.run_poller.follow(self._context.run)
 
     async def _poll(self) -> None:
         """Refresh after a change. A run that was started without mlw reports no changes, so always refresh it."""
         self._follow()
         is_unobserved = self._context.facts.is_untracked and not self._context.run.status.final
-        if self._backend.sync.version != self._version or is_unobserved:
-            self._version = self._backend.sync.version
+        if self._backend.run_poller.version != self._version or is_unobserved:
+            self._version = self._backend.run_poller.version
             await self._refresh()
 
     async def _refresh(self) -> None:
