@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -27,6 +29,16 @@ EXCLUDED_BUTTONS = re.compile(
 
 PARTS = 3  # number of groups of pages, so that no single test takes long
 BUTTONS = "main button, header button, main [role=button]"
+_LABELS = """selector => [...document.querySelectorAll(selector)]
+  .map(button => button.checkVisibility() ? button.innerText + (button.ariaLabel ?? '') : '')"""
+# Marks the nth button with this label. A mark stays with its button, but the number of a button changes when others
+# appear or disappear: "Cancel" could become "Archive", which hides all selected runs from the other tests.
+_MARK = f"""([selector, label, nth]) => {{
+  document.querySelector('[data-marked]')?.removeAttribute('data-marked');
+  const labels = ({_LABELS})(selector);
+  const number = labels.map((text, index) => [text, index]).filter(([text]) => text === label)[nth]?.[1];
+  document.querySelectorAll(selector)[number]?.setAttribute('data-marked', '');
+}}"""
 # Returns signs that a payload ran: an evaluated template, or elements that only a payload would create.
 _HARM = """() => [
   ...document.body.innerText.match(/\\b1337\\b/g) ?? [],
@@ -69,10 +81,12 @@ class Witness(BrowserSession):
     def assert_no_payload_ran(self) -> None:
         ran = [message for message in self.console_errors if "RAN" in message]
         assert ran == [] and self.external_requests == [], self.page.url
-        result = self.page.wait_for_function(
-            f"JSON.stringify(({_HARM})())"
-        )  # waits, because a click may have led to another page
-        assert result.json_value() == "[]", self.page.url
+        assert self._evaluate(_HARM) == [], self.page.url
+
+    def _evaluate(self, function: str, argument: object = None) -> Any:
+        """Call a JavaScript function in the page. A click may have led to another page, so wait for its content."""
+        complete = f"argument => document.body && JSON.stringify(({function})(argument) ?? null)"
+        return json.loads(self.page.wait_for_function(complete, arg=argument).json_value())
 
     def try_everything(self) -> None:
         """Hover over all charts, open all tabs, press all buttons, and close what they open."""
@@ -81,9 +95,10 @@ class Witness(BrowserSession):
             page.get_by_role("tab").nth(number).click()
             self.settle()
             self._hover("canvas")
-        for number in self._buttons():
+        for label, nth in self._buttons():
+            self._evaluate(_MARK, [BUTTONS, label, nth])
             try:
-                page.locator(BUTTONS).nth(number).click(timeout=1000)
+                page.locator("[data-marked]").click(timeout=1000)
             except Exception:  # noqa: BLE001 - the button disappeared or is covered
                 continue
             self.settle()
@@ -98,16 +113,17 @@ class Witness(BrowserSession):
                 self.page.goto(address)
         self.settle()
 
-    def _buttons(self) -> list[int]:
-        """Return the indexes of buttons to press: the first three of those whose labels start with the same word."""
-        labels = self.page.locator(BUTTONS).evaluate_all(
-            "all => all.map(one => one.checkVisibility() ? one.innerText + (one.ariaLabel ?? '') : '')"
-        )
-        kinds: dict[str, list[int]] = {}
+    def _buttons(self) -> list[tuple[str, int]]:
+        """Return the buttons to press: the first three of those whose labels start with the same word.
+
+        A button is its label, and its number among the buttons with that label.
+        """
+        labels = self._evaluate(_LABELS, BUTTONS)
+        kinds: dict[str, list[tuple[str, int]]] = {}
         for number, label in enumerate(labels):
             if label.strip() and not EXCLUDED_BUTTONS.search(label):
-                kinds.setdefault(label.split()[0], []).append(number)
-        return sorted(number for numbers in kinds.values() for number in numbers[:3])
+                kinds.setdefault(label.split()[0], []).append((label, labels[:number].count(label)))
+        return [button for buttons in kinds.values() for button in buttons[:3]]
 
     def _hover(self, what: str) -> None:
         for number in range(min(self.page.locator(what).count(), 6)):

@@ -30,7 +30,7 @@ log = logging.getLogger("mlworkbench.ui")
 
 
 class RunPoller:
-    """Synchronization of runs.
+    """Poller of run states and files.
 
     One thread refreshes all unfinished runs. Each run that a page shows is followed by its own thread.
     """
