@@ -23,7 +23,7 @@ from tests.machines.ui_routes import new_link, pages
 IMAGE = PAYLOADS[27]  # <img src=x onerror=…>
 # Buttons with lasting effects, such as logging out, starting a run, or deleting data.
 EXCLUDED_BUTTONS = re.compile(
-    r"log out|^run$|archive|delete|remove|download|forget|copy|theme|from the list", re.IGNORECASE
+    r"log out|(^|\n)run$|archive|delete|remove|download|forget|copy|theme|from the list", re.IGNORECASE
 )
 
 
