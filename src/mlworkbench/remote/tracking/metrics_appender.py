@@ -187,7 +187,7 @@ class MetricsAppender:
     def _apply_line(self, line: bytes) -> None:
         try:
             self._apply(parse_json(line.decode("ascii")))
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
             pass  # incomplete line left by a killed writer
 
     def _restore_line(self, line: bytes) -> None:
@@ -199,7 +199,7 @@ class MetricsAppender:
                 self._names.restore(folder, str(data["kind"]), str(data["tag"]), str(data["name"]))
             elif isinstance(data, dict) and len(self.restored) < _MAX_RECORDS:
                 self.restored.append((str(kind), data))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             pass  # incomplete line left by a killed writer, or not a line of a supervisor
 
     def _apply(self, line: "Dict[str, Any]") -> None:

@@ -51,7 +51,10 @@ class SummaryRecorder:
         self.has_recorded = False  # whether summaries were added; the reader resets it
 
     def restore(self, kind: str, data: "Dict[str, Any]") -> None:
-        """Apply a record that an earlier supervisor wrote. May raise KeyError, TypeError, and ValueError."""
+        """Apply a record that an earlier supervisor wrote.
+
+        May raise KeyError, TypeError, ValueError, and OverflowError.
+        """
         if kind == "file" and data["as"] in ("image", "text"):
             self._stored[str(data["path"])] = int(data["size"])
         elif kind == "kept":

@@ -134,7 +134,7 @@ class TensorBoardReader:
         for kind, data in self._file.restored:
             try:
                 self._recorder.restore(kind, data)
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, OverflowError):
                 continue  # the script can write to this file, too
         self._file.restored = []
 
