@@ -26,7 +26,7 @@ LARGE = "large records"  # kind of records that are not parsed
 MAX_FILES = 500  # maximum images and texts per run
 MAX_BYTES = 64 * 1024 * 1024  # maximum total size of these files
 MAX_EVENT_BYTES = 256 * 1024 * 1024  # maximum total size of copied event files
-_FOLDER = "tensorboard"  # in outputs/
+COPIES = "outputs/tensorboard/"  # folder of the copied event files
 _MAX_KINDS = 20  # maximum remembered kinds per file
 _MAX_TAGS = 100  # maximum remembered tags per file and kind
 _MAX_LISTED = 20  # maximum tags per kind in the list for users
@@ -143,7 +143,7 @@ class SummaryRecorder:
             if size > MAX_EVENT_BYTES:
                 self._messages.add("only %d MiB of event files are copied to outputs" % (MAX_EVENT_BYTES >> 20))
                 return None, size
-            return self._outputs.copy([_FOLDER, *parts], descriptor), size
+            return self._outputs.copy([*COPIES.split("/")[1:-1], *parts], descriptor), size
         except (OSError, ValueError) as error:
             self._messages.add(_failure_message("event files", error))
             return None, size

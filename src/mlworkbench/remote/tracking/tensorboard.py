@@ -29,7 +29,7 @@ from .event_file import (
 )
 from .metrics_appender import MetricsAppender
 from .protobuf_wire import MAX_FIELDS, InvalidEventFile, TooManyFields
-from .summary_recorder import LARGE, SummaryRecorder
+from .summary_recorder import COPIES, LARGE, SummaryRecorder
 from .summary_value import SCALARS, SHORTENED_PREFIX
 from .tensorboard_search import EventFiles
 
@@ -141,9 +141,12 @@ class TensorBoardReader:
     def _add_sources(self, folders: FolderHandles) -> None:
         """Add new event files in the order of their creation, so that names do not depend on when they are found."""
         new: List[Tuple[float, int, str]] = []
+        found = set(self._files.found)
         for index, name in enumerate(self._files.found):
             if name in self._file.sources or name in self._older_files:
                 continue
+            if name.startswith(COPIES) and name[len(COPIES) :] in found:
+                continue  # the copy that an earlier supervisor made
             when = self._creation_time(name, folders)
             if when is not None and when < self._started - _CLOCK_TOLERANCE:
                 self._older_files.add(name)

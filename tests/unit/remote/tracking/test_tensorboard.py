@@ -708,9 +708,11 @@ def test_images_and_texts_become_outputs_and_other_data_is_kept(run_files):
     assert names(run_files) == ["loss"]
     before = sorted(outputs.rglob("*"))
     run_files.board().finish()
+    assert names(run_files) == ["loss"], "the copy is not read"
     run_files.target.unlink()
     run_files.board().finish()  # after a crash that lost the position
     assert sorted(outputs.rglob("*")) == before, "nothing twice"
+    assert names(run_files) == ["loss"]
 
 
 def test_event_files_in_outputs_are_not_copied(run_files):
