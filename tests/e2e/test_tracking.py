@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -87,6 +88,61 @@ def test_metrics_are_available_during_and_after_run(target):
     assert (shown["train/loss"], shown["validation/loss"], shown["accuracy"]) == (0.25, 0.5, 0.75)
     points = (target.laptop.folder(run) / "metrics" / "tensorboard").read_text().count('"n": ')
     assert points == 8, "each once"
+
+
+BOARD_AND_LIBRARY = """
+import struct, time
+import mlworkbench
+from writer import Writer, field, now, record, varint
+
+def value(tag, *parts):
+    return field(1, field(1, tag) + b"".join(parts))
+
+def plugin(name, content=b""):
+    return field(9, field(1, field(1, name) + field(2, content)))
+
+main = Writer("runs/Nov16_07-53-15_vm")
+session = Writer("runs/Nov16_07-53-15_vm/1763279595.03")
+pair = field(1, field(1, b"units") + field(2, b"\\x11" + struct.pack("<d", 16)))
+session.file.write(record(now() + field(5, value(b"_hparams_/session_start_info", plugin(b"hparams", field(3, pair))))))
+for step in range(5):
+    mlworkbench.log("loss", 1 / (step + 1), step)
+    main.add("loss", 1 / (step + 1), step)
+    main.add("accuracy", step / 5, step)
+image = bytes.fromhex(open("image.hex").read())
+main.file.write(record(now() + b"\\x10\\x03" + field(5, value(b"sample", field(4, field(4, image))))))
+main.file.write(record(now() + field(5, value(b"weights", field(5, b"")))))
+"""
+IMAGE = (
+    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a4944415478da63600000000200"
+    "01e527de8e0000000049454e44ae426082"
+)
+
+
+def test_tensorboard_next_to_the_library(user):
+    """A script logs the same loss to both, with hyperparameters, an image, and a histogram in the default folder."""
+    root = user.project("demo", train=BOARD_AND_LIBRARY)
+    for name, text in {"writer.py": WRITER, "crc.py": CRC, "image.hex": IMAGE}.items():
+        (root / name).write_text(text)
+    done = user.mlw("submit", "-c", "local", "train.py", cwd=root)
+    assert done.code == 0, done
+    shown = user.info(done.run)
+    assert (shown["loss"], shown["tensorboard/loss"], shown["accuracy"]) == (0.2, 0.2, 0.8)
+    assert [name for name in shown if "Nov16" in name] == []
+    exported = user.mlw("history", "export", done.run, "--to", "runs.json", "--points", cwd=root)
+    assert exported.code == 0, exported
+    (run,) = json.loads((root / "runs.json").read_text())["runs"]
+    assert {series["name"]: series["count"] for series in run["series"]} == {
+        "loss": 5,
+        "accuracy": 5,
+        "tensorboard/loss": 5,
+    }
+    assert run["params"]["units"] == 16
+    files = {file["path"].partition("outputs/")[2] or file["path"]: file.get("as") for file in run["files"]}
+    assert files["images/sample-3.png"] == "image"
+    (events,) = [name for name, kind in files.items() if kind == "tensorboard"]
+    assert events.startswith("tensorboard/runs/Nov16_07-53-15_vm/events.out.tfevents.")
+    assert any(tag.startswith("tensorboard.kept=histograms: weights") for tag in shown["tags"])
 
 
 LOGS = "import mlworkbench\nmlworkbench.log('loss', 1)\nmlworkbench.set_tag('x')\nprint('accuracy: 0.5')\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mlworkbench
+from mlworkbench.remote.tracking.event_file import iterate_records
 from tests.unit.history.test_run_state import SPEC
 
 _SAMPLES = Path(mlworkbench.__file__).parent / "samples"
@@ -141,6 +142,22 @@ _LOGGED: list[Any] = [
     {"k": "param", "d": {"name": "lr", "value": 1, "run": "child"}}, {"k": "ended", "d": {"run": "child", "status": "failed"}, "t": 1010.0},
 ]  # fmt: skip
 METRICS = [_LOGGED, _LOGGED[:8], _LOGGED[8:]]
+_RECORDED = Path(__file__).parents[1] / "unit" / "recorded"
+EVENT_RECORDS = [
+    record for path in sorted(_RECORDED.glob("*.tfevents.*")) for _, record in iterate_records(path.read_bytes())
+]
+TRACKED: list[Any] = [
+    [{"k": "source", "d": {"number": 0, "name": "runs/a/x.tfevents.1", "prefix": ""}, "t": 1.0},
+     {"k": "series", "d": {"number": 0, "kind": "metric", "tag": "loss", "name": "loss"}, "t": 1.0},
+     {"k": "kept", "d": {"number": 0, "kind": "histograms", "tag": "weights"}, "t": 1.0},
+     {"k": "file", "d": {"path": "images/x-1.png", "as": "image", "name": "x", "step": 1, "size": 70}, "t": 1.0},
+     {"n": "loss", "v": 0.5, "t": 1.0, "s": 1, "o": [0, 40, 0]}, {"k": "position", "t": 1.0, "o": [0, 90, -1]}],
+]  # fmt: skip
+PRINTED = [
+    b"loss: 0.5, acc: 0.9\nepoch 3 - loss: 0.5\nINFO: 42\n{'loss': 0.5, 'epoch': 1.0}\nNov 15 12:30\n",
+    "\r 50%|█ | 5/9 [00:01<00:01,  4.90it/s, loss=0.3]\rEpoch 1: 100%|█| 9/9 [00:02<00:00, 4.9it/s, loss=0.3, a=1]\n".encode(),
+    "1/2 ━━━ 0s 2ms/step - loss: 0.9\n2/2 ━━━ 0s 2ms/step - loss: 0.3 - val_loss: nan\n{'a': np.float64(1e-3), 'b': '2'}\n".encode(),
+]
 MANIFESTS: list[Any] = [
     {"outputs": []},
     {"outputs": [{"path": "a", "size": 3, "sha256": SHA, "kind": "file"},

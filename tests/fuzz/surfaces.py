@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from struct import pack
 from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
@@ -59,6 +60,10 @@ from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.remote.shared.layout import Root, RunFolder
 from mlworkbench.remote.shared.message_frames import FrameError, Pipe
+from mlworkbench.remote.tracking.event_file import _crc32c, _mask_crc
+from mlworkbench.remote.tracking.printed_metrics import PrintedMetricsReader
+from mlworkbench.remote.tracking.tensorboard import TensorBoardReader
+from mlworkbench.remote.tracking.tensorboard_search import EventFiles
 from mlworkbench.report import gpu_report as gpu_report
 from mlworkbench.report import spark_report as report_spark
 from mlworkbench.report.run_records import record, summary, to_display
@@ -457,6 +462,47 @@ def _series(case: bytes, folder: Path) -> None:
             series.rows(name.name)
 
 
+def _event_file(case: bytes, folder: Path) -> None:
+    """Read a valid record with this content, and a file that consists of it."""
+    work, target = folder / "work", folder / "metrics" / "tensorboard"
+    head = pack("<Q", len(case))
+    record = head + pack("<I", _mask_crc(_crc32c(head))) + case + bytes(4)
+    _read_event_file(work, target, record)
+    _read_event_file(work, target, case)
+
+
+def _tracked(case: bytes, folder: Path) -> None:
+    """Continue a metrics file that the script has changed."""
+    work, target = folder / "work", folder / "metrics" / "tensorboard"
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(case)
+    content = (Path(__file__).parents[1] / "unit/recorded/tensorboardX-summaries.tfevents.1").read_bytes()
+    _read_event_file(work, target, content)
+
+
+def _read_event_file(work: Path, target: Path, content: bytes) -> None:
+    path = work / "runs/a/x.tfevents.1"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    files = EventFiles(str(work))
+    files.search(now=True)
+    try:
+        TensorBoardReader(files, str(target), 0.0).finish()
+        ingest_bytes(Run(SPEC), ReadPosition(), {"metrics/tensorboard": target.read_bytes()})
+    finally:
+        target.unlink(missing_ok=True)
+        shutil.rmtree(work)
+
+
+def _printed(case: bytes, folder: Path) -> None:
+    log, target = folder / "log", folder / "metrics" / "spoken"
+    log.write_bytes(case)
+    try:
+        assert PrintedMetricsReader(str(log), str(target)).finish()
+    finally:
+        target.unlink(missing_ok=True)
+
+
 def _manifest(case: bytes, folder: Path) -> None:
     path = folder / "outputs.json"
     path.write_bytes(case)
@@ -606,6 +652,9 @@ SURFACES: list[Surface] = [
     Surface("metrics", samples.METRICS, _metrics, 1.5, lines=True),
     Surface("child", [*samples.JOURNAL, *samples.METRICS], _child, 0.5, lines=True),
     Surface("series", samples.METRICS, _series, 0.1, lines=True),
+    Surface("event-file", samples.EVENT_RECORDS, _event_file, 0.3),
+    Surface("tracked", samples.TRACKED, _tracked, 0.3, lines=True),
+    Surface("printed", samples.PRINTED, _printed, 0.3),
     Surface("telemetry", samples.TELEMETRY, _telemetry, 0.5, lines=True),
     Surface("manifest", samples.MANIFESTS, _manifest, 1.0),
     Surface("notes", samples.NOTES, _notes, 0.5),

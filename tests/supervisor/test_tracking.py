@@ -107,7 +107,7 @@ def test_metrics_arrive_during_the_run_and_are_complete_at_the_end(place):
     assert not (folder / "exit.json").exists()
     go_on(folder)
     at_the_end(place, folder)
-    assert lines(folder, "tensorboard")[1]["v"] == 1.0
+    assert next(line for line in lines(folder, "tensorboard") if "n" in line)["v"] == 1.0
     spoken = points(folder, "spoken")
     assert [step for name, step in spoken if name == "accuracy"] == list(range(40))
     assert spoken[-1] == ("score", None), "the last line has no end"
@@ -152,6 +152,26 @@ def test_with_old_and_new_pythons(place, python):
     place.start("r")
     at_the_end(place, folder)
     assert len(points(folder, "spoken")) == 42
+
+
+DRAWS = """
+from writer import Writer, field, now, record
+writer = Writer("runs/Nov16_07-53-15_vm")
+for tag, part in ((b"sample", field(4, field(4, b"\\x89PNG\\r\\n\\x1a\\n"))), (b"weights", field(5, b""))):
+    writer.file.write(record(now() + field(5, field(1, field(1, tag) + part))))
+"""
+
+
+@pytest.mark.parametrize("python", [path for _, path in oldest_and_newest((3, 8))])
+def test_images_and_event_files_are_listed_as_outputs(place, python):
+    place.python = python
+    folder = place.run("r", DRAWS, files=FILES, python=python)
+    place.start("r")
+    assert place.ended(folder)["ending"] == "succeeded"
+    paths = [output["path"] for output in json.loads((folder / "outputs.json").read_text())["outputs"]]
+    assert paths[0] == "images/sample-0.png"
+    assert [path.rpartition("/")[0] for path in paths[1:]] == ["tensorboard/runs/Nov16_07-53-15_vm"]
+    assert [line["d"]["path"] for line in lines(folder, "tensorboard") if line.get("k") == "file"] == paths
 
 
 def test_metrics_are_reported_after_a_reboot(place):

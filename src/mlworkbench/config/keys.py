@@ -48,7 +48,7 @@ RUNCONFIG = (
     Key("TrackedRun", "flag", "Record metrics and outputs in the run history; false: record nothing that the script"
         " logs, and omit the run from lists", "tracked_run", default=True,
         nested_paths=("history.enabled",)),
-    Key("MetricsFromLog", "flag", "Record printed lines such as `accuracy: 0.93` or `epoch 3 - loss: 0.5` as metrics"
+    Key("MetricsFromLog", "flag", "Record printed lines such as `accuracy: 0.93` or `{'loss': 0.5}` as metrics"
         " (ML Workbench only)", "metrics_from_log", default=False),
     Key("MetricGoals", "goals", "Whether higher or lower values of a metric are better, as `NAME: max` or `NAME: min`,"
         " if its name does not imply it (ML Workbench only)", "metric_goals"),

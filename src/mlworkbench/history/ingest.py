@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ..model import Event, Run
 from ..remote.shared.event_numbers import WRITER
+from ..remote.shared.layout import EXTERNAL_METRICS
 from ..remote.shared.metric_limits import MAX_SKIPPED, files_left
 from .journal_parsing import MAX_LINE, parse_events, parse_metric_lines
 from .rows import ReadPosition
@@ -37,7 +38,8 @@ def ingest_bytes(run: Run, reading: ReadPosition, parts: Mapping[str, bytes]) ->
             if name not in offsets and files_left(offsets) <= 0:
                 continue
             lines, used = parse_metric_lines(data)
-            builder.take(lines)
+            source = name.partition("/")[2]
+            builder.take(lines, source if source in EXTERNAL_METRICS else "")
             if used and not data.endswith(b"\n", 0, used):
                 left_out.append(_TOO_LONG.format(name))
         else:

@@ -35,9 +35,16 @@ _SELECT_RAW = (
 )
 _LIST_FIELDS = ("tags", "untagged")
 # Fields of a run that its script recorded, and the number of entries dropped from them.
-SCRIPT_FIELDS = ("metrics", "spans", "params", "told_tags", "files", "children", "over_limit")
+SCRIPT_FIELDS = ("metrics", "spans", "metric_sources", "params", "told_tags", "files", "children", "over_limit")
 _STATE_FIELDS = tuple(name for name in Run.__dataclass_fields__ if name != "spec")
-_OPTIONAL_FIELDS = ("left_out", "uncollected", "failure", "no_contact", "unwritten")  # stored only if not empty
+_OPTIONAL_FIELDS = (
+    "left_out",
+    "uncollected",
+    "failure",
+    "no_contact",
+    "unwritten",
+    "metric_sources",
+)  # stored only if not empty
 _BATCH = 2048
 _MAX_SEARCHABLE = 200  # maximum length of a metric value that filters can match
 _MAX_SEARCH_TEXT = 2000

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..model import JsonDict, Run, Span
 from .journal_parsing import PARSE_ERRORS, as_float, decode_floats, point_value
+from .metric_precedence import shown_names
 
 MAX_METRICS = 100_000
 MAX_CHARACTERS = 64 * 1024 * 1024  # Maximum total length of a run's names and values, including nested runs
@@ -55,7 +56,11 @@ class SummaryBuilder:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._budget = _SizeBudget(run)
-        self._recorder = _Recorder(self._budget, run.metrics, run.spans, run.params, run.told_tags, run.files)
+        self._recorder = self._own_recorder(run)
+        self._external = {
+            source: self._external_recorder(run, source)
+            for source in {source for source, _ in run.metric_sources.values()}
+        }
         self._children = {name: _ChildRecorder(self._budget, record) for name, record in run.children.items()}
         self._has_changed = False
 
@@ -65,15 +70,32 @@ class SummaryBuilder:
             self._has_changed = True
             self._budget.reject(kind, count)
 
-    def take(self, lines: Iterable[JsonDict]) -> None:
-        """Process parsed lines, skipping invalid ones."""
-        point = self._recorder.point
+    def _own_recorder(self, run: Run) -> _Recorder:
+        own = [name for name in run.metrics if name not in run.metric_sources]
+        metrics = {name: run.metrics[name] for name in own}
+        spans = {name: run.spans[name] for name in own if name in run.spans}
+        return _Recorder(self._budget, metrics, spans, run.params, run.told_tags, run.files)
+
+    def _external_recorder(self, run: Run, source: str) -> _Recorder:
+        names = {name: shown for shown, (origin, name) in run.metric_sources.items() if origin == source}
+        metrics = {name: run.metrics[shown] for name, shown in names.items() if shown in run.metrics}
+        spans = {name: run.spans[shown] for name, shown in names.items() if shown in run.spans}
+        return _Recorder(self._budget, metrics, spans, {}, {}, {})
+
+    def take(self, lines: Iterable[JsonDict], source: str = "") -> None:
+        """Process parsed lines, skipping invalid ones.
+
+        ``source`` is "" for lines of the in-run library, and otherwise the name of the metrics file.
+        """
+        if source and source not in self._external:
+            self._external[source] = _Recorder(self._budget, {}, {}, {}, {}, {})
+        point = (self._external[source] if source else self._recorder).point
         for line in lines:
             self._has_changed = True
             try:
                 if "n" in line:
                     point(line["n"], line, line.get("t", 0.0))
-                elif "k" in line:
+                elif "k" in line and not (source and self._is_logged_parameter(line)):
                     self._record(line["k"], line["d"], line.get("t", 0.0))
             except PARSE_ERRORS:
                 continue
@@ -83,16 +105,35 @@ class SummaryBuilder:
         if not self._has_changed:
             return self._run
         recorder = self._recorder
+        metrics, spans, metric_sources = self._merge_sources()
         return replace(
             self._run,
-            metrics=recorder.metrics,
-            spans=recorder.spans,
+            metrics=metrics,
+            spans=spans,
+            metric_sources=metric_sources,
             params=recorder.params,
             told_tags=recorder.tags,
             files=recorder.files,
             children={name: child.to_json() for name, child in self._children.items()},
             over_limit=self._budget.left_out,
         )
+
+    def _merge_sources(self) -> tuple[dict[str, Any], dict[str, Span], dict[str, list[str]]]:
+        """Return the metrics of all sources by their shown names, their spans, and the sources."""
+        metrics, spans, sources = self._recorder.metrics, self._recorder.spans, {}
+        if any(recorder.metrics for recorder in self._external.values()):
+            metrics, spans = dict(metrics), dict(spans)
+            names = {source: recorder.metrics for source, recorder in self._external.items()}
+            for (source, name), shown in shown_names(metrics, names).items():
+                recorder = self._external[source]
+                metrics[shown], sources[shown] = recorder.metrics[name], [source, name]
+                if name in recorder.spans:
+                    spans[shown] = recorder.spans[name]
+        return metrics, spans, sources
+
+    def _is_logged_parameter(self, line: JsonDict) -> bool:
+        """Return whether a line is a parameter that is already known. The in-run library takes precedence."""
+        return line["k"] == "param" and str(line["d"]["name"]) in self._recorder.params
 
     def _record(self, kind: Any, data: JsonDict, when: Any) -> None:
         recorder = self._find_recorder(data.get("run"))

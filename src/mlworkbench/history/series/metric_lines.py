@@ -52,8 +52,9 @@ OtherValues = list[tuple[Key, OtherValue]]
 class Lines:
     """Parsed lines of one file: numbers by series, and all other values in order."""
 
-    def __init__(self, known: set[Key]) -> None:
+    def __init__(self, known: set[Key], owner: str = "") -> None:
         self._known = known
+        self._owner = owner  # nested run of lines that name no run
         self._adders: dict[str, Adder] = {}  # keyed by the name as spelled in the line
         self.points: dict[Key, Points] = {}
         self.others: OtherValues = []
@@ -105,7 +106,7 @@ class Lines:
     def _key(self, child: Any, name: Any) -> Key | None:
         if not isinstance(name, str) or not isinstance(child, str):
             return None
-        key = sqlite_text(child), sqlite_text(name)
+        key = sqlite_text(child or self._owner), sqlite_text(name)
         if max(len(part.encode("utf-8")) for part in key) > _MAX_NAME:
             return None
         return key if self._accepts(key) else None

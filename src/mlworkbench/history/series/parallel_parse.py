@@ -17,15 +17,17 @@ _MIN_SHARE = 4 * 1024 * 1024  # bytes; parsing less takes no longer than startin
 _SEARCH_BYTES = 64 * 1024
 
 
-def read_in_parallel(path: bytes, position: FilePosition, end: int, known: set[Key]) -> tuple[FilePosition, Lines]:
+def read_in_parallel(
+    path: bytes, position: FilePosition, end: int, known: set[Key], owner: str = ""
+) -> tuple[FilePosition, Lines]:
     """Parse like ``read_lines``, but in parallel. Return the new position and the parsed lines."""
     cuts = _find_cuts(path, position.offset, end, min(worker_count(), (end - position.offset) // _MIN_SHARE))
     workers = [
-        Worker([partial(_parse, path, position._replace(offset=start, skipping=False), stop, known)])
+        Worker([partial(_parse, path, position._replace(offset=start, skipping=False), stop, known, owner)])
         for start, stop in pairwise([*cuts, end])
     ]
     try:
-        lines = Lines(known)
+        lines = Lines(known, owner)
         reached = read_lines(path, position, cuts[0] if cuts else end, lines)
         for start, worker in zip(cuts, workers, strict=True):
             if reached.offset != start:
@@ -59,8 +61,8 @@ def _find_cuts(path: bytes, start: int, end: int, parts: int) -> list[int]:
 
 
 def _parse(
-    path: bytes, position: FilePosition, end: int, known: set[Key]
+    path: bytes, position: FilePosition, end: int, known: set[Key], owner: str
 ) -> tuple[FilePosition, dict[Key, Points], OtherValues]:
-    lines = Lines(known)
+    lines = Lines(known, owner)
     reached = read_lines(path, position, end, lines)
     return reached, lines.points, lines.others

@@ -15,13 +15,16 @@ from zlib import crc32
 
 import apsw
 
+from ...remote.shared.layout import EXTERNAL_METRICS
 from ..database import Damaged
+from ..metric_precedence import shown_names
 from .downsampling import Chunk
 from .metric_lines import Key, Lines, OtherValue
 from .points import BYTE_ORDER, CHUNK, NO_STEP, Points, summarize_chunk
 
 NUMBER, VALUE, ROW, SAME = KINDS = ("number", "value", "row", "same")
-VERSION = 2 + BYTE_ORDER
+VERSION = 4 + BYTE_ORDER
+_SOURCE = "\x1f"  # prefix of the owner of series that come from another source than the in-run library
 
 _TABLES = (
     """CREATE TABLE files (
@@ -181,11 +184,25 @@ def _write_chunk(
 # -- reading ---------------------------------------------------------------------------------------
 
 
+def owner_of(file: bytes) -> str:
+    """Return the owner of the series in a metrics file: "" for the run itself, or another source of metrics."""
+    name = file.decode("ascii", "replace")
+    return _SOURCE + name if name in EXTERNAL_METRICS else ""
+
+
 def select_child(series_by_key: dict[Key, SeriesInfo], child: str) -> dict[str, SeriesInfo]:
     """Return the series of a nested run by name, or the run's own if ``child`` is the run itself."""
     if (child, "") in series_by_key and series_by_key[child, ""].counts[SAME]:
         child = ""
-    return {name: series for (owner, name), series in series_by_key.items() if owner == child}
+    result = {name: series for (owner, name), series in series_by_key.items() if owner == child}
+    if not child:
+        external: dict[str, dict[str, SeriesInfo]] = {}
+        for (owner, name), series in series_by_key.items():
+            if owner.startswith(_SOURCE):
+                external.setdefault(owner[len(_SOURCE) :], {})[name] = series
+        for (source, name), shown in shown_names(result, external).items():
+            result[shown] = external[source][name]
+    return result
 
 
 def read_chunks(connection: apsw.Connection, series: SeriesInfo) -> Iterator[tuple[bytes, Chunk]]:

@@ -94,7 +94,8 @@ class Series:
         for name, size in file_sizes.items():
             position = positions.setdefault(name, FilePosition(len(positions) + 1, 0, False, 0))
             end = min(size, position.offset + max(0, budget))
-            reached, lines = read_in_parallel(os.path.join(os.fsencode(self._metrics), name), position, end, names)
+            path, owner = os.path.join(os.fsencode(self._metrics), name), series_schema.owner_of(name)
+            reached, lines = read_in_parallel(path, position, end, names, owner)
             series_schema.write(connection, known, name, reached, lines)
             budget -= reached.offset - position.offset
             if end < size:

@@ -11,7 +11,7 @@ import time
 
 from ..journal import log
 from ..shared.failpoint import failpoint
-from ..shared.layout import RunFolder
+from ..shared.layout import PRINTED_METRICS, TENSORBOARD_METRICS, RunFolder
 from ..tracking.tensorboard_search import EventFiles
 from .companion import Companion
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     Facts = Optional[Dict[str, Any]]
 
-BOARD, SPOKEN = "tensorboard", "spoken"  # file names in metrics/
 _PAUSE = 0.9  # minimum seconds between two reads; longer if reading is slow
 _PAUSE_FACTOR = 50
 _MAX_PAUSE = 60.0
@@ -73,11 +72,12 @@ class ExternalMetricsMonitor(Companion):
         if self._board is None and (self._files.found or self._files.left_out):
             from ..tracking.tensorboard import TensorBoardReader  # noqa: PLC0415 - most runs have no event file
 
-            self._board = TensorBoardReader(self._files, os.path.join(self._run.metrics, BOARD), float(facts["time"]))
+            target = os.path.join(self._run.metrics, TENSORBOARD_METRICS)
+            self._board = TensorBoardReader(self._files, target, float(facts["time"]))
         if self._spoken is None and self._reads_log:
             from ..tracking.printed_metrics import PrintedMetricsReader  # noqa: PLC0415 - only if requested
 
-            self._spoken = PrintedMetricsReader(self._run.log, os.path.join(self._run.metrics, SPOKEN))
+            self._spoken = PrintedMetricsReader(self._run.log, os.path.join(self._run.metrics, PRINTED_METRICS))
         return [reader for reader in (self._board, self._spoken) if reader is not None]
 
     def _is_refused(self) -> bool:

@@ -24,6 +24,8 @@ def check_run_id(run_id: str) -> str:
     return run_id
 
 
+# Files in metrics/ that a supervisor writes, in the order of precedence. The in-run library writes all other files.
+EXTERNAL_METRICS = TENSORBOARD_METRICS, PRINTED_METRICS = "tensorboard", "spoken"
 CONTAINED = "-contained"  # suffix of a warm copy for containers only
 
 

@@ -5,10 +5,11 @@ The lines have the format of the in-run library, and each one contains its origi
 {"k": "source", "d": {"number": 0, "name": "logs/train/events.out.tfevents…", "prefix": "train/"}, "t": …}
 {"n": "train/loss", "v": 0.5, "t": 1763190000.1, "s": 3, "o": [0, 4711, 1]}
 
+{"k": "series", "d": {"number": 0, "kind": "metric", "tag": "loss", "name": "train/loss"}, "t": …}
 {"k": "tag", "d": {"name": "tensorboard.left-out", "value": "…"}, "t": …}
 
-"o" is the origin: source 0, the record or line at byte 4711, its second value. The last complete line of a source
-shows up to which position the source was read.
+"series" is the name that was chosen for a tag. "o" is the origin: source 0, the record or line at byte 4711, its second
+value. The last complete line of a source shows up to which position the source was read.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import os
 import time
 
 from ..shared.untrusted_json import parse_json
+from .folder_prefixes import NameRegistry, list_prefixes
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Union
+    from typing import Any, Dict, List, Optional, Tuple, Union
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _FLAGS |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -30,7 +32,9 @@ _CHUNK = 1024 * 1024
 _MAX_PENDING = 1024 * 1024  # maximum characters buffered before write(), to limit a supervisor's memory use
 _MAX_SOURCES = 2000
 _MAX_SIZE = 1 << 30  # maximum bytes of an existing file: open() reads all of it, which takes seconds
+_MAX_RECORDS = 50000  # maximum records of earlier supervisors that are restored
 _SOURCE, _ORIGIN = b'{"k": "source"', b'"o": ['
+_RESTORED = (b'{"k": "series"', b'{"k": "kept"', b'{"k": "file"')
 
 
 class Source:
@@ -39,7 +43,9 @@ class Source:
     def __init__(self, number: int, name: str, prefix: str = "") -> None:
         self.number = number
         self.name = name
-        self.prefix = prefix
+        self.folder = os.path.dirname(name).replace(os.sep, "/")
+        self.prefix = prefix  # preferred prefix of the metrics
+        self.prefixes = [prefix]  # all possible prefixes
         self.offset = 0  # offset of the next record or line to write
         self.values_done = 0  # values at this offset that are already written
         self.broken = False  # whether the file is damaged and no longer read
@@ -57,16 +63,20 @@ class MetricsAppender:
         self._lines: List[str] = []
         self._pending = 0  # characters in _lines
         self._by_number: Dict[int, Source] = {}
+        self._names = NameRegistry()
+        self._folders: Dict[str, int] = {}  # folder of a source → its number
         self.sources: Dict[str, Source] = {}
+        self.restored: List[Tuple[str, Dict[str, Any]]] = []  # kind and data of records from earlier supervisors
 
-    def open(self) -> None:
-        """Open the file and read the position of each source.
+    def open(self) -> bool:
+        """Open the file and read the position of each source. Return whether the file was not open yet.
 
         This must be called first, and again after an error.
         """
         if self._fd is not None:
-            return
+            return False
         self.sources, self._by_number, self._lines, self._pending = {}, {}, [], 0
+        self._names, self._folders, self.restored = NameRegistry(), {}, []
         os.makedirs(os.path.dirname(self._path), 0o700, exist_ok=True)
         descriptor = os.open(self._path, _FLAGS, 0o600)
         try:
@@ -79,25 +89,47 @@ class MetricsAppender:
             os.close(descriptor)
             raise
         self._fd = descriptor
+        return True
 
-    def add_source(self, name: str, prefix: str = "") -> Source:
-        source = self.sources[name] = Source(len(self.sources), name, prefix)
-        self._by_number[source.number] = source
-        data = {"number": source.number, "name": name, "prefix": prefix}
-        self._add('{"k": "source", "d": %s, "t": %.6f}\n' % (json.dumps(data), time.time()))
+    def add_source(self, name: str) -> Source:
+        source = Source(len(self.sources), name)
+        self._register(source)
+        source.prefix = source.prefixes[0]
+        self.add_record("source", {"number": source.number, "name": name, "prefix": source.prefix})
         return source
+
+    def _register(self, source: Source) -> None:
+        self.sources[source.name] = self._by_number[source.number] = source
+        number = self._folders.setdefault(source.folder, len(self._folders) + 1)
+        source.prefixes = list_prefixes(source.folder, number, self._folders)
+
+    def name_of(self, source: Source, kind: str, tag: str) -> str:
+        """Return the name for a tag of a source. Two folders with the same tag have different names."""
+        name = self._names.find(source.folder, kind, tag)
+        if name is None:
+            name = self._names.choose(source.folder, kind, tag, source.prefixes)
+            if self._names.find(source.folder, kind, tag) is not None:
+                self.add_record("series", {"number": source.number, "kind": kind, "tag": tag, "name": name})
+        return name
 
     def add_tag(self, name: str, value: str) -> None:
         """Add a tag to the run. A later value for the same name replaces it."""
-        data = {"name": name, "value": value}
-        self._add('{"k": "tag", "d": %s, "t": %.6f}\n' % (json.dumps(data), time.time()))
+        self.add_record("tag", {"name": name, "value": value})
+
+    def add_record(self, kind: str, data: "Dict[str, Any]") -> None:
+        """Add a record that is not a metric. After a kill, the same record may be added again."""
+        self._add('{"k": "%s", "d": %s, "t": %.6f}\n' % (kind, json.dumps(data), time.time()))
+
+    def add_position(self, source: Source) -> None:
+        """Record that everything before ``source.offset`` has been read."""
+        self._add('{"k": "position", "t": %.6f, "o": [%d, %d, -1]}\n' % (time.time(), source.number, source.offset))
 
     def add(self, source: Source, name: str, value: "Union[int, float]", when: float, step: "Optional[int]") -> None:
         """Add a value from the record at ``source.offset``.
 
         The caller advances ``offset`` and ``values_done``.
         """
-        line = '{"n": %s, "v": %s, "t": %.6f' % (json.dumps(source.prefix + name), _value(value), when)
+        line = '{"n": %s, "v": %s, "t": %.6f' % (json.dumps(name), _value(value), when)
         if step is not None:
             line += ', "s": %d' % step
         self._add('%s, "o": [%d, %d, %d]}\n' % (line, source.number, source.offset, source.values_done))
@@ -140,6 +172,8 @@ class MetricsAppender:
                 position = line.rfind(_ORIGIN)
                 if line.startswith(_SOURCE):
                     self._apply_line(line)
+                elif line.startswith(_RESTORED):
+                    self._restore_line(line)
                 elif position > 0 and line.endswith(b"]}") and len(last) < _MAX_SOURCES:
                     last[line[position : line.find(b",", position)]] = line
             if not chunk:
@@ -153,15 +187,27 @@ class MetricsAppender:
     def _apply_line(self, line: bytes) -> None:
         try:
             self._apply(parse_json(line.decode("ascii")))
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
             pass  # incomplete line left by a killed writer
+
+    def _restore_line(self, line: bytes) -> None:
+        try:
+            record = parse_json(line.decode("ascii"))
+            kind, data = record["k"], record["d"]
+            if kind == "series":
+                folder = self._by_number[data["number"]].folder
+                self._names.restore(folder, str(data["kind"]), str(data["tag"]), str(data["name"]))
+            elif isinstance(data, dict) and len(self.restored) < _MAX_RECORDS:
+                self.restored.append((str(kind), data))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            pass  # incomplete line left by a killed writer, or not a line of a supervisor
 
     def _apply(self, line: "Dict[str, Any]") -> None:
         if line.get("k") == "source":
             data = line["d"]
             source = Source(int(data["number"]), str(data["name"]), str(data["prefix"]))
             if len(self.sources) < _MAX_SOURCES:
-                self.sources[source.name] = self._by_number[source.number] = source
+                self._register(source)
         else:
             number, offset, index = line["o"]
             source = self._by_number[number]

@@ -1,6 +1,6 @@
-"""Copy scalars from TensorBoard event files in the working folder while they are written.
+"""Record the content of TensorBoard event files in the working folder while they are written.
 
-The scalars are written to ``metrics/tensorboard``.
+Scalars and hyperparameters are written to ``metrics/tensorboard``. See ``summary_recorder`` for other data.
 
     files = EventFiles(run.work)
     reader = TensorBoardReader(files, os.path.join(run.metrics, "tensorboard"), started)
@@ -21,30 +21,26 @@ from ..run_reader import open_regular_file, read_descriptor
 from ..shared.folder_tree import FolderHandles
 from .event_file import (
     HEAD_SIZE,
-    MAX_FIELDS,
     MAX_RECORD,
-    SHORTENED_PREFIX,
     TAIL_SIZE,
-    InvalidEventFile,
-    TooManyFields,
     iterate_records,
     parse_event,
     record_length,
-    shorten,
 )
 from .metrics_appender import MetricsAppender
+from .protobuf_wire import MAX_FIELDS, InvalidEventFile, TooManyFields
+from .summary_recorder import COPIES, LARGE, SummaryRecorder
+from .summary_value import SCALARS, SHORTENED_PREFIX
 from .tensorboard_search import EventFiles
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
-    from typing import Optional, Set
+    from typing import List, Optional, Set, Tuple
 
     from .metrics_appender import Source
 
-PHASES = frozenset("train training val valid validation test testing eval evaluation dev".split())
 LEFT_OUT = "tensorboard.left-out"  # tag that describes data missing from the run's metrics
 MAX_SCALARS = 10000  # maximum per record
-_MAX_PREFIX = 200  # maximum bytes, because the prefix is repeated for each scalar
 _SHORTENED_PREFIX = SHORTENED_PREFIX.decode("ascii")
 _SHORTENED_MESSAGE = "long metric names are shortened and begin with %s" % _SHORTENED_PREFIX
 _CHUNK = 256 * 1024
@@ -63,9 +59,10 @@ class TensorBoardReader:
         self._older_files: Set[str] = set()
         self._written_messages: Set[str] = set()  # messages already in the file
         self._messages: Set[str] = set()  # messages about unread data, with reasons
+        self._recorder = SummaryRecorder(self._folder, self._file, self._messages)
         self.disk_failed = False  # whether the last poll failed
 
-    def poll(self, seconds: float = _POLL_SECONDS) -> bool:
+    def poll(self, seconds: float = _POLL_SECONDS, ended: bool = False) -> bool:
         """Read records for at most ``seconds``, and return whether the end was reached.
 
         Disk errors are retried later.
@@ -79,8 +76,13 @@ class TensorBoardReader:
             return True  # the folder no longer exists, so there is nothing to read
         try:
             with folders:
-                self._file.open()
-                is_complete = all(self._read_file(name, folders, deadline) for name in self._files.found)
+                self._open()
+                self._add_sources(folders)
+                found = set(self._files.found)
+                names = [name for name in self._file.sources if name in found]  # in the order of their creation
+                is_complete = all(self._read_file(name, folders, deadline) for name in names)
+                if ended:
+                    self._recorder.finish(folders)
                 self._write_left_out()
         except OSError:
             self.disk_failed = True
@@ -94,8 +96,11 @@ class TensorBoardReader:
         if descriptor is None:
             return True
         try:
-            source = self._file.sources.get(name) or self._add_source(name, descriptor)
-            while source is not None and not source.broken and self._read_records(source, descriptor):
+            source = self._file.sources[name]
+            while not source.broken and self._read_records(source, descriptor):
+                if self._recorder.has_recorded:
+                    self._file.add_position(source)
+                    self._recorder.has_recorded = False
                 self._file.write()
                 if time.monotonic() >= deadline:
                     return False
@@ -106,7 +111,7 @@ class TensorBoardReader:
     def finish(self, seconds: float = 60.0) -> bool:
         """Read all remaining records within ``seconds``, then close the file."""
         try:
-            is_complete = self.poll(seconds)
+            is_complete = self.poll(seconds, ended=True)
             if not is_complete and not self.disk_failed:
                 self._messages.add("not all event files could be read in time")
                 self._write_left_out()
@@ -122,43 +127,48 @@ class TensorBoardReader:
         self._file.write()
         self._written_messages = messages
 
-    def _add_source(self, name: str, descriptor: int) -> "Optional[Source]":
-        """Return a new source, or None if the file is still empty or was part of the snapshot."""
-        if name in self._older_files:
+    def _open(self) -> None:
+        if not self._file.open():
+            return
+        self._recorder = SummaryRecorder(self._folder, self._file, self._messages)
+        for kind, data in self._file.restored:
+            try:
+                self._recorder.restore(kind, data)
+            except (KeyError, TypeError, ValueError, OverflowError):
+                continue  # the script can write to this file, too
+        self._file.restored = []
+
+    def _add_sources(self, folders: FolderHandles) -> None:
+        """Add new event files in the order of their creation, so that names do not depend on when they are found."""
+        new: List[Tuple[float, int, str]] = []
+        found = set(self._files.found)
+        for index, name in enumerate(self._files.found):
+            if name in self._file.sources or name in self._older_files:
+                continue
+            if name.startswith(COPIES) and name[len(COPIES) :] in found:
+                continue  # the copy that an earlier supervisor made
+            when = self._creation_time(name, folders)
+            if when is not None and when < self._started - _CLOCK_TOLERANCE:
+                self._older_files.add(name)
+            elif when is not None:
+                new.append((when, index, name))
+        for _, _, name in sorted(new):
+            source = self._file.add_source(name)
+            if any(prefix.startswith(_SHORTENED_PREFIX) for prefix in source.prefixes):
+                self._messages.add(_SHORTENED_MESSAGE)
+
+    def _creation_time(self, name: str, folders: FolderHandles) -> "Optional[float]":
+        """Return the time of the first record; 0 for an invalid file, None for one that is still empty."""
+        descriptor = open_regular_file(folders, name)
+        if descriptor is None:
             return None
-        head = read_descriptor(descriptor, 0, 4096)
         try:
-            first = next(iterate_records(head), None)
-            when = None if first is None else parse_event(first[1])[0]
-        except InvalidEventFile:
-            when = 0.0
-        if when is None:
-            return None
-        if when < self._started - _CLOCK_TOLERANCE:
-            self._older_files.add(name)
-            return None
-        return self._file.add_source(name, self._prefix(name))
-
-    def _prefix(self, name: str) -> str:
-        """Return the prefix for a file's metrics.
-
-        The prefix is the phase, such as ``train/``, if the folder is named after one. Otherwise, it is empty for
-        the first folder, and the folder's path for all others.
-        """
-        folder = os.path.dirname(name).replace(os.sep, "/")
-        last = folder.rpartition("/")[2]
-        if last.lower() in PHASES:
-            return last + "/"
-        for source in self._file.sources.values():
-            if source.prefix == "" and os.path.dirname(source.name).replace(os.sep, "/") != folder:
-                return self._short_prefix(folder) + "/"
-        return ""
-
-    def _short_prefix(self, folder: str) -> str:
-        name = os.fsencode(folder)
-        if len(name) > _MAX_PREFIX:
-            self._messages.add(_SHORTENED_MESSAGE)
-        return shorten(name, _MAX_PREFIX)
+            first = next(iterate_records(read_descriptor(descriptor, 0, 4096)), None)
+            return None if first is None else parse_event(first[1])[0]
+        except (InvalidEventFile, TooManyFields):
+            return 0.0
+        finally:
+            os.close(descriptor)
 
     # -- records -------------------------------------------------------------------------------------------
 
@@ -171,7 +181,7 @@ class TensorBoardReader:
         try:
             for position, record in iterate_records(data):
                 source.offset = start + position
-                self._add_scalars(source, record)
+                self._add_summaries(source, record)
                 source.offset, source.values_done = start + position + HEAD_SIZE + len(record) + TAIL_SIZE, 0
             if source.offset > start:
                 return True
@@ -190,22 +200,31 @@ class TensorBoardReader:
             return False
         if length > MAX_RECORD:
             self._messages.add("records of more than %d bytes, mostly images and graphs, are not read" % MAX_RECORD)
+            self._recorder.keep(source, LARGE, "")
         else:
             for _, record in iterate_records(read_descriptor(descriptor, source.offset, size)):
-                self._add_scalars(source, record)
+                self._add_summaries(source, record)
         source.offset, source.values_done = source.offset + size, 0
         return True
 
-    def _add_scalars(self, source: "Source", record: bytes) -> None:
+    def _add_summaries(self, source: "Source", record: bytes) -> None:
+        index = 0  # of the scalar in the record
         try:
-            for index, (tag, value, when, step) in enumerate(parse_event(record)[1]):
+            when, step, summaries = parse_event(record)
+            for summary in summaries:
+                if summary.kind != SCALARS:
+                    self._recorder.add(source, summary, step)
+                    continue
                 if index >= MAX_SCALARS:
                     self._messages.add("only the first %d scalars of a record are read" % MAX_SCALARS)
                     return
                 if index >= source.values_done:
                     source.values_done = index
-                    if tag.startswith(_SHORTENED_PREFIX):
+                    if summary.tag.startswith(_SHORTENED_PREFIX):
                         self._messages.add(_SHORTENED_MESSAGE)
-                    self._file.add(source, tag, value, when or self._started, step)
+                    name = self._file.name_of(source, "metric", summary.tag)
+                    self._file.add(source, name, summary.value, when or self._started, step)
+                index += 1
         except TooManyFields:
             self._messages.add("only the first %d fields of a record are read" % MAX_FIELDS)
+            self._recorder.keep(source, LARGE, "")

@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 from mlworkbench.history.journal_parsing import parse_metric_lines, point_value
 from mlworkbench.history.run_summary import SummaryBuilder
 from mlworkbench.remote.companions.external_metrics_monitor import ExternalMetricsMonitor
-from mlworkbench.remote.tracking import tensorboard, tensorboard_search
-from mlworkbench.remote.tracking.event_file import InvalidEventFile, _crc32c, _mask_crc, iterate_records, parse_event
+from mlworkbench.remote.tracking import summary_recorder, tensorboard, tensorboard_search
+from mlworkbench.remote.tracking.event_file import (
+    _crc32c,
+    _mask_crc,
+    iterate_records,
+    parse_scalars,
+)
+from mlworkbench.remote.tracking.protobuf_wire import InvalidEventFile
 from mlworkbench.remote.tracking.tensorboard import TensorBoardReader
 from mlworkbench.remote.tracking.tensorboard_search import EventFiles
 
@@ -97,7 +103,7 @@ def run_files(tmp_path):
 
 def read(name):
     data = (RECORDED / name).read_bytes()
-    return [(tag, value, step) for _, record in iterate_records(data) for tag, value, _, step in parse_event(record)[1]]
+    return [(tag, value, step) for _, record in iterate_records(data) for tag, value, _, step in parse_scalars(record)]
 
 
 def test_file_of_tensorboardx():
@@ -145,7 +151,7 @@ def test_file_of_tensorflow():
 )
 def test_scalar_tensors(kind, tensor, expected):
     value = field(1, b"tag") + field(8, b"\x08" + varint(kind) + tensor)
-    _, values = parse_event(field(5, field(1, value)))
+    values = parse_scalars(field(5, field(1, value)))
     assert list(values) == ([] if expected is None else [("tag", expected, 0.0, 0)])
 
 
@@ -181,12 +187,12 @@ def test_folder_names_become_prefixes(run_files):
         "validation/epoch_loss",
         "validation/evaluation_loss_vs_iterations",
         "loss",
-        "runs/b/loss",
+        "b/loss",
     }
     assert ("train/epoch_loss", 0.96040004, 1) in run_files.points()
     run_files.file("runs/c/events.out.tfevents.1", BEGIN + scalars(THEN + 2, 1, loss=4))
     run_files.board().finish()  # another supervisor continues with the same metric names
-    assert [name for name, _, _ in run_files.points()][-1] == "runs/c/loss"
+    assert [name for name, _, _ in run_files.points()][-1] == "c/loss"
 
 
 def test_files_of_the_snapshot_are_ignored(run_files):
@@ -333,7 +339,7 @@ def test_random_bytes_raise_only_the_documented_error(data):
     for _ in range(data.draw(st.integers(1, 6))):
         record[data.draw(st.integers(0, len(record) - 1))] = data.draw(st.integers(0, 255))
     try:
-        for tag, value, when, step in parse_event(bytes(record))[1]:
+        for tag, value, when, step in parse_scalars(bytes(record)):
             assert isinstance(tag, str)
             assert isinstance(value, (int, float))
             assert 0 <= when < 1e11
@@ -561,3 +567,235 @@ def test_skipped_data_is_reported_in_a_tag_of_the_run(run_files):
     summary = SummaryBuilder(make_run())
     summary.take(parse_metric_lines(run_files.target.read_bytes())[0])
     assert "scalars" in summary.run().told_tags[tensorboard.LEFT_OUT]
+
+
+# -- names, hyperparameters, images, texts, and other data --------------------------------------------------
+
+
+def names(run_files):
+    return [name for name, _, _ in run_files.points()]
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "runs/Nov16_07-53-15_vm",
+        "runs/Nov16_07-53-15_vmLR_0.1_BATCH_16",
+        "hf_out/runs/Nov16_07-53-15_vm/1763279595.0336998",
+        "lightning_logs/version_0",
+        "logs/fit/20261116-075315",
+        "outputs/2026-11-16/07-53-15/tb",
+        "logs/events",
+        "test/runs/Nov16_07-53-15_vm",
+        "runs/0f8fad5b-d9cb-469f-a165-70867728950e",
+    ],
+)
+def test_run_specific_folders_are_not_part_of_names(run_files, folder):
+    data = BEGIN + scalars(THEN + 2, 1, loss=1)
+    run_files.file(f"{folder}/events.out.tfevents.1", data)
+    run_files.file(f"{folder}/train/events.out.tfevents.1", data)
+    run_files.file(f"{folder}/loss_best/events.out.tfevents.1", data)
+    run_files.board().finish()
+    assert sorted(names(run_files)) == ["loss", "loss_best/loss", "train/loss"]
+
+
+def test_streams_with_the_same_tag_stay_distinct_without_run_specific_names(run_files):
+    for number, folder in enumerate(["Nov16_07-53-15_vm", "Nov16_07-59-02_vm", "Dec01_10-00-00_vm"]):
+        begin = tfrecord(b"\x09" + struct.pack("<d", THEN + 1 + number) + field(3, b"brain.Event:2"))
+        run_files.file(f"runs/{folder}/events.out.tfevents.1", begin + scalars(THEN + 9, 1, loss=number))
+        run_files.file(f"runs/{folder}/train/events.out.tfevents.1", begin + scalars(THEN + 9, 1, loss=10 + number))
+    run_files.board().finish()
+    expected = [
+        ("loss", 0.0),
+        ("run_3/loss", 1.0),
+        ("run_5/loss", 2.0),
+        ("train/loss", 10.0),
+        ("run_4/train/loss", 11.0),
+        ("run_6/train/loss", 12.0),
+    ]
+    assert sorted((value, name) for name, value, _ in run_files.points()) == sorted(
+        (value, name) for name, value in expected
+    ), "the writer that was created first keeps the plain name"
+
+
+def test_the_next_supervisor_continues_with_the_same_names(run_files):
+    first = run_files.file("runs/a/events.out.tfevents.1", BEGIN + scalars(THEN + 2, 1, loss=1, a=1))
+    second = run_files.file("runs/b/events.out.tfevents.1", BEGIN + scalars(THEN + 2, 1, loss=2, b=2))
+    run_files.board().finish()
+    assert sorted(names(run_files)) == ["a", "b", "b/loss", "loss"]
+    first.unlink()  # the files are found in another order
+    with second.open("ab") as file:
+        file.write(scalars(THEN + 3, 2, loss=3, a=3))
+    run_files.board().finish()
+    assert run_files.points()[4:] == [("b/loss", 3.0, 2), ("b/a", 3.0, 2)]
+
+
+def records(run_files, kind):
+    return [line["d"] for line in run_files.lines() if line.get("k") == kind]
+
+
+def tag_value(run_files, name):
+    return next((tag["value"] for tag in reversed(records(run_files, "tag")) if tag["name"] == name), None)
+
+
+def test_hyperparameters_become_parameters(run_files):
+    run_files.file("runs/Nov16_07-53-15_vm/events.out.tfevents.1", BEGIN + scalars(THEN + 2, 1, accuracy=0.5))
+    recorded = (RECORDED / "tensorboardX-hparams.tfevents.1").read_bytes()
+    run_files.file("runs/Nov16_07-53-15_vm/1795014375.0336998/events.out.tfevents.1", recorded)
+    run_files.board().finish()
+    assert {record["name"]: record["value"] for record in records(run_files, "param")} == {
+        "lr": 0.1,
+        "bsize": 16,
+        "opt": "adam",
+        "amp": True,
+    }
+    assert sorted(names(run_files)) == ["accuracy", "hparam/accuracy"]
+    run_files.file("runs/Nov16_07-53-15_vm/1795014376.1/events.out.tfevents.1", recorded)
+    run_files.board().finish()
+    assert names(run_files)[-1] == "run_3/hparam/accuracy", "a second session is distinct"
+    assert {record["name"] for record in records(run_files, "param")[4:]} == {
+        "run_3/lr",
+        "run_3/bsize",
+        "run_3/opt",
+        "run_3/amp",
+    }
+
+
+def hparams(**values):
+    """Return a record of Keras' hp API, with values encoded as protobuf's ``Value``."""
+    entries = b"".join(field(1, field(1, name.encode()) + field(2, value)) for name, value in values.items())
+    content = field(3, entries)
+    metadata = field(1, field(1, b"hparams") + field(2, content))
+    value = field(1, b"_hparams_/session_start_info") + field(9, metadata)
+    return tfrecord(b"\x09" + struct.pack("<d", THEN + 2) + field(5, field(1, value)))
+
+
+def test_values_of_hyperparameters(run_files):
+    double = struct.Struct("<d").pack
+    record = hparams(
+        units=b"\x11" + double(16),
+        nan=b"\x11" + double(float("nan")),
+        no=b"\x20\0",
+        none=b"\x08\0",
+        text=field(3, b"x"),
+    )
+    run_files.file("logs/events.out.tfevents.1", BEGIN + record)
+    run_files.board().finish()
+    lines, _ = parse_metric_lines(run_files.target.read_bytes())
+    summary = SummaryBuilder(make_run())
+    summary.take(lines)
+    assert repr(summary.run().params) == repr(
+        {"units": 16, "nan": float("nan"), "no": False, "none": "None", "text": "x"}
+    )
+
+
+def test_images_and_texts_become_outputs_and_other_data_is_kept(run_files):
+    recorded = (RECORDED / "tensorboardX-summaries.tfevents.1").read_bytes()
+    name = "runs/Nov16_07-53-15_vm/events.out.tfevents.1"
+    run_files.file(name, recorded)
+    run_files.board().finish()
+    outputs = run_files.work / "outputs"
+    assert (outputs / "images/samples/first-2.png").read_bytes().startswith(b"\x89PNG")
+    assert (outputs / "text/note-3.txt").read_text() == "hello **world**"
+    assert (outputs / "tensorboard" / name).read_bytes() == recorded
+    files = [(record["path"], record["as"], record["name"]) for record in records(run_files, "file")]
+    assert files == [
+        ("images/samples/first-2.png", "image", "samples/first"),
+        ("text/note-3.txt", "text", "note"),
+        (f"tensorboard/{name}", "tensorboard", name),
+    ]
+    assert tag_value(run_files, "tensorboard.kept") == "histograms: weights; pr curves: pr"
+    assert names(run_files) == ["loss"]
+    before = sorted(outputs.rglob("*"))
+    run_files.board().finish()
+    assert names(run_files) == ["loss"], "the copy is not read"
+    run_files.target.unlink()
+    run_files.board().finish()  # after a crash that lost the position
+    assert sorted(outputs.rglob("*")) == before, "nothing twice"
+    assert names(run_files) == ["loss"]
+
+
+def test_event_files_in_outputs_are_not_copied(run_files):
+    recorded = (RECORDED / "tensorboardX-summaries.tfevents.1").read_bytes()
+    run_files.file("outputs/tb/events.out.tfevents.1", recorded)
+    run_files.file("logs/events.out.tfevents.2", BEGIN + scalars(THEN + 2, 1, loss=1))
+    run_files.board().finish()
+    assert records(run_files, "file")[-1]["path"] == "tb/events.out.tfevents.1"
+    assert not (run_files.work / "outputs/tensorboard").exists(), "files with scalars only are not copied"
+
+
+def strings(plugin, tag, *values):
+    """Return a record with a tensor of strings, as TensorFlow 2 writes images and text."""
+    tensor = b"\x08\x07" + field(2, field(2, b"\x08" + varint(len(values)))) + b"".join(field(8, one) for one in values)
+    value = field(1, tag) + field(8, tensor) + field(9, field(1, field(1, plugin)))
+    return tfrecord(b"\x09" + struct.pack("<d", THEN + 2) + b"\x10\x05" + field(5, field(1, value)))
+
+
+PNG, GIF = b"\x89PNG\r\n\x1a\n1", b"GIF89a2"
+
+
+def test_images_and_text_of_tensorflow(run_files):
+    data = strings(b"images", b"x", b"5", b"4", PNG, GIF, PNG + b"3") + strings(b"text", b"t", b"a", "ö".encode())
+    run_files.file("logs/train/events.out.tfevents.1", BEGIN + data)
+    run_files.board().finish()
+    files = {path.name: path.read_bytes() for path in (run_files.work / "outputs").rglob("*-5*")}
+    assert files == {"x-5.png": PNG, "x-5.gif": GIF, "x-5-2.png": PNG + b"3", "t-5.txt": "a\nö".encode()}
+    assert (run_files.work / "outputs/images/train/x-5.png").exists()
+
+
+def test_the_number_of_images_is_limited_and_the_rest_is_kept(run_files, monkeypatch):
+    monkeypatch.setattr(summary_recorder, "MAX_FILES", 3)
+    data = b"".join(strings(b"images", b"x%d" % number, b"5", b"4", PNG) for number in range(5))
+    path = run_files.file("logs/events.out.tfevents.1", BEGIN + data)
+    run_files.board().poll()
+    with path.open("ab") as file:
+        file.write(strings(b"images", b"x9", b"5", b"4", PNG))
+    run_files.board().finish()  # another supervisor has the same limit
+    assert len(list((run_files.work / "outputs/images").iterdir())) == 3
+    assert tag_value(run_files, "tensorboard.kept") == "images: x3, x4, x9"
+    assert "more than 3 images" in left_out(run_files)
+    assert (run_files.work / "outputs/tensorboard/logs/events.out.tfevents.1").exists()
+
+
+def test_the_size_of_copied_event_files_is_limited(run_files, monkeypatch):
+    recorded = (RECORDED / "tensorboardX-summaries.tfevents.1").read_bytes()
+    monkeypatch.setattr(summary_recorder, "MAX_EVENT_BYTES", len(recorded) + 1)
+    for name in ("a", "b"):
+        run_files.file(f"{name}/events.out.tfevents.1", recorded)
+    run_files.board().finish()
+    assert [path.parent.name for path in (run_files.work / "outputs/tensorboard").rglob("events*")] == ["a"]
+    assert "event files are copied" in left_out(run_files)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links")
+@pytest.mark.parametrize("link", ["outputs", "outputs/images", "outputs/text", "outputs/tensorboard"])
+def test_nothing_is_written_through_links(run_files, tmp_path, link):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (run_files.work / link).parent.mkdir(exist_ok=True)
+    (run_files.work / link).symlink_to(elsewhere)
+    run_files.file("runs/a/events.out.tfevents.1", (RECORDED / "tensorboardX-summaries.tfevents.1").read_bytes())
+    assert run_files.board().finish()
+    assert list(elsewhere.iterdir()) == []
+    assert "could not be stored in outputs" in left_out(run_files)
+    assert names(run_files) == ["loss"]
+
+
+@pytest.mark.parametrize(
+    "tag", ["../../x", "/etc/x", "a/../b", "x" * 400, "ü" * 200, "\0", "a/b/c/d/e/f/g/h/i/j", "..", ""]
+)
+def test_names_of_images_stay_inside_outputs(run_files, tag):
+    run_files.file("logs/events.out.tfevents.1", BEGIN + strings(b"images", tag.encode(), b"5", b"4", PNG))
+    run_files.board().finish()
+    images = [path for path in (run_files.work / "outputs").rglob("*") if path.is_file()]
+    assert len(images) == 1 and ".." not in images[0].relative_to(run_files.work).parts
+    assert records(run_files, "file")[0]["path"] == str(images[0].relative_to(run_files.work / "outputs"))
+
+
+def test_an_image_that_is_no_image_is_only_kept(run_files):
+    run_files.file("logs/events.out.tfevents.1", BEGIN + strings(b"images", b"x", b"5", b"4", b"<svg onload=x>"))
+    run_files.board().finish()
+    assert [path.name for path in (run_files.work / "outputs").rglob("*") if path.is_file()] == [
+        "events.out.tfevents.1"
+    ]
+    assert tag_value(run_files, "tensorboard.kept") == "images: x"
