@@ -56,7 +56,7 @@ class Transcript:
         self.lines = []
 
     def type_in(self, *arguments, cwd=None):
-        result = self.user.mlw(*arguments, cwd=cwd, env={"COLUMNS": "100"})
+        result = self.user.mlw(*arguments, cwd=cwd, env={"COLUMNS": "130"})  # wide enough for all columns, also of longer ages
         self.lines.append(f"$ mlw {' '.join(arguments)}   # exit code {result.code}")
         self.lines.extend(result.out.splitlines() + [f"! {line}" for line in result.err.splitlines()] + [""])
         return result
