@@ -56,7 +56,9 @@ class Transcript:
         self.lines = []
 
     def type_in(self, *arguments, cwd=None):
-        result = self.user.mlw(*arguments, cwd=cwd, env={"COLUMNS": "130"})  # wide enough for all columns, also of longer ages
+        # A list of runs has room for all columns: otherwise, the age of a run would decide which ones are shown.
+        columns = "180" if arguments[:2] == ("history", "list") else "100"
+        result = self.user.mlw(*arguments, cwd=cwd, env={"COLUMNS": columns})
         self.lines.append(f"$ mlw {' '.join(arguments)}   # exit code {result.code}")
         self.lines.extend(result.out.splitlines() + [f"! {line}" for line in result.err.splitlines()] + [""])
         return result
@@ -156,7 +158,7 @@ def _mask_variable_parts(text: str) -> str:
     text = re.sub(r"^(ID|Project ID|Submit key|Python\w*(?: \w+)?) .*", r"\1 …", text, flags=re.MULTILINE)
     text = re.sub(r'"SnapshotId":"[0-9a-f]+"', '"SnapshotId":"…"', text)
     text = re.sub(r"just now|\d+ s ago", "AGE", text)
-    text = re.sub(r" [\d.]+ s$", " N s", text, flags=re.MULTILINE)
+    text = re.sub(r" [\d.]+ s(?= |$)", " N s", text, flags=re.MULTILINE)
     text = re.sub(r"Traceback \(most recent call last\):\n(?:  .*\n)+", "Traceback …\n", text)
     text = re.sub(r"Log size \(bytes\) +\d+", "Log size (bytes) N", text)
     return re.sub(r"[ \t]+", " ", re.sub(r"-{3,}", "---", text))

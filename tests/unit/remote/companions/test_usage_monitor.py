@@ -82,7 +82,7 @@ held = bytearray(64 << 20)
 for at in range(0, len(held), 4096): held[at] = 1
 for _ in range(3):
     if not os.fork(): break
-os.write(1, b"ready\n")  # print() writes the line break separately
+os.write(1, b"ready\\n")  # print() writes the line break separately
 sys.stdin.read()
 """
 
