@@ -54,6 +54,7 @@ class RunConfig:
     target: str
     argument_vector: tuple[str, ...] = ()
     environment_variables: Mapping[str, str] = field(default_factory=dict)
+    pass_environment: tuple[str, ...] = ("default",)  # names of variables; "default" is the default table
     framework: str = "PySpark"
     conda_dependencies_file: str = "aml_config/conda_dependencies.yml"
     spark_dependencies_file: str = "aml_config/spark_dependencies.yml"
@@ -223,6 +224,8 @@ class RunSpec:
     sweep: JsonDict | None = None  # for a parent: its children, how many run in parallel, and how they are ranked
     spoken: bool = False  # record printed ``key: value`` lines as metrics
     given: Mapping[str, str] = field(default_factory=dict)  # variables from --env, which a rerun reuses
+    passed: tuple[str, ...] = ()  # variables of the submitting shell; their values are in ``environment``
+    unpassed: tuple[str, ...] = ()  # known variables that were set in the submitting shell, but not passed
     varied: Mapping[str, str] = field(default_factory=dict)  # for a child of a sweep: its value for each axis
     client: str | None = None  # ID of the data folder from which it was submitted
     origin: str | None = None  # for an imported run: the laptop that submitted it
@@ -248,8 +251,7 @@ class RunSpec:
                 "git": Git(**_known(Git, data["git"])) if data.get("git") else None,
                 "inherit": tuple(data["inherit"]),
                 "secrets": tuple(data["secrets"]),
-                "tags": tuple(data.get("tags", ())),
-                "path": tuple(data.get("path", ())),
+                **{name: tuple(data.get(name, ())) for name in ("tags", "path", "passed", "unpassed")},
                 # Earlier versions had a single companion, stored under its own key.
                 "companions": data.get("companions") or ({"spark": data["spark"]} if data.get("spark") else {}),
             }

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..remote.shared.shell_variables import SECRET_PARTS
 from ..targets.types import ComputeType
 from .keys import COMPUTE, DEPENDENCIES, NESTED_KEYS, RUNCONFIG, SPARK_DEPENDENCIES, Key, applies_to, required_by
+from .value_readers import MAX_NAMES
 
 JsonDict = dict[str, Any]
 
@@ -61,6 +63,20 @@ _VALUE_SCHEMAS: dict[str, JsonDict] = {
         "type": ["object", "null"],
         "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
         "additionalProperties": _SCALAR_OR_NONE,
+    },
+    "variable_names": {
+        "anyOf": [
+            {"enum": ["default", "none", None]},
+            {
+                "type": "array",
+                "maxItems": MAX_NAMES,
+                "items": {
+                    "type": "string",
+                    "pattern": "^[A-Za-z_][A-Za-z0-9_]*$",
+                    "not": {"pattern": "|".join(SECRET_PARTS)},
+                },
+            },
+        ],
     },
     "tree": {"type": ["object", "null"]},
     "packages": {"type": ["array", "null"], "items": {"anyOf": [{"type": "string", "minLength": 1}, _PIP]}},
@@ -168,6 +184,7 @@ _RESERVED = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
 _RUNCONFIG_EXAMPLES: dict[str, tuple[str, ...]] = {
     "ArgumentVector": ("", "  - train.py"),
     "EnvironmentVariables": ("", "  NAME: value"),
+    "PassEnvironment": ("", "  - default", "  - NAME"),
     "Gpus": (" 1",),
     "DataSourceSettings": ("", "  iris.dsource:", "    Sampling:", "      Sample: first 1000 rows"),
     "DataSourceSubstitutions": (

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         commands: List[Command]
         environment: Dict[str, str]
         inherit: List[str]  # variables that the script inherits from the target
+        unpassed: List[str]  # known variables that were set in the submitting shell, but not passed
         starter: str  # "detached", or "plugin:" followed by the name of an uploaded file
         secrets: List[str]  # names; the values are sent separately
         compute: Dict[str, Any]

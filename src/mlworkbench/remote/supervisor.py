@@ -267,7 +267,8 @@ class Supervisor:
 
         python = self.spec["commands"][-1]["argv"][0]
         text = self._mask_secrets(read_tail(self.run.log))
-        return explain_failure(text, self.run.work, python, result["code"], result["signal"])
+        unpassed = self.spec.get("unpassed") or ()
+        return explain_failure(text, self.run.work, python, result["code"], result["signal"], unpassed)
 
     def _mask_secrets(self, text: str) -> str:
         """Mask secrets in ``text``. Return "" if the secrets are not known."""
