@@ -219,6 +219,7 @@ RUNCONFIG: list[Any] = [
         "PrepareEnvironment": True,
         "FetchOutputs": "500 MB",
         "Gpus": 1,
+        "PassEnvironment": ["default", "DATA_FOLDER"],
         "DataSourceSettings": {"a": {"b": 1}},
         "UseSampling": False,
     },  # fmt: skip

@@ -39,6 +39,12 @@ _COORDINATE: JsonDict = {
     "required": ["group", "artifact", "version"],
 }
 
+
+def _any_case(word: str) -> str:
+    """Return a pattern that matches a word in any case. JSON Schema has no flag for this."""
+    return "".join(f"[{letter.upper()}{letter.lower()}]" for letter in word)
+
+
 # JSON Schema for each kind of value, consistent with config.value_readers. null always means "not set".
 _VALUE_SCHEMAS: dict[str, JsonDict] = {
     "text": {"type": ["string", "number", "null"], "pattern": rf"^{_NO_BREAK}*\S{_NO_BREAK}*$"},
@@ -73,7 +79,7 @@ _VALUE_SCHEMAS: dict[str, JsonDict] = {
                 "items": {
                     "type": "string",
                     "pattern": "^[A-Za-z_][A-Za-z0-9_]*$",
-                    "not": {"pattern": "|".join(SECRET_PARTS)},
+                    "not": {"pattern": "|".join(map(_any_case, SECRET_PARTS))},
                 },
             },
         ],
@@ -184,7 +190,7 @@ _RESERVED = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
 _RUNCONFIG_EXAMPLES: dict[str, tuple[str, ...]] = {
     "ArgumentVector": ("", "  - train.py"),
     "EnvironmentVariables": ("", "  NAME: value"),
-    "PassEnvironment": ("", "  - default", "  - NAME"),
+    "PassEnvironment": (" [default, NAME]",),
     "Gpus": (" 1",),
     "DataSourceSettings": ("", "  iris.dsource:", "    Sampling:", "      Sample: first 1000 rows"),
     "DataSourceSubstitutions": (

@@ -34,7 +34,7 @@ RUNCONFIG = (
     Key("EnvironmentVariables", "variables", "Environment variables for the script", "environment_variables",
         nested_paths=("environment.environmentVariables",)),
     Key("PassEnvironment", "variable_names", "Variables to pass from the shell that submits the run: a list of names,"
-        " default (backends and modes), or none; see the reference of environment variables (ML Workbench only)",
+        " default (backends and modes), or none (ML Workbench only)",
         "pass_environment", default=("default",)),
     Key("Framework", "choice", "Python, or PySpark to run the script with Spark", "framework",
         default="PySpark", choices=("Python", "PySpark"), open=True, plugins="frameworks", nested_paths=("framework",)),
