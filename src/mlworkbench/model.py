@@ -249,8 +249,7 @@ class RunSpec:
                 "entry": Entry(**{**_known(Entry, data["entry"]), "arguments": tuple(data["entry"]["arguments"])}),
                 "commands": tuple(Command(c["step"], tuple(c["argv"])) for c in data["commands"]),
                 "git": Git(**_known(Git, data["git"])) if data.get("git") else None,
-                "inherit": tuple(data["inherit"]),
-                "secrets": tuple(data["secrets"]),
+                **{name: tuple(data[name]) for name in ("inherit", "secrets")},
                 **{name: tuple(data.get(name, ())) for name in ("tags", "path", "passed", "unpassed")},
                 # Earlier versions had a single companion, stored under its own key.
                 "companions": data.get("companions") or ({"spark": data["spark"]} if data.get("spark") else {}),
@@ -265,8 +264,7 @@ def _compute(data: JsonDict) -> Compute:
 def _container(data: JsonDict) -> Container:
     gpus = data.get("gpus")
     lists = {
-        "mounts": tuple(tuple(mount) for mount in data.get("mounts", ())),
-        "resolved": tuple(tuple(pair) for pair in data.get("resolved", ())),
+        **{name: tuple(map(tuple, data.get(name, ()))) for name in ("mounts", "resolved")},
         "options": tuple(data.get("options", ())),
     }
     return Container(**{**_known(Container, data), **lists, "gpus": None if gpus is None else tuple(gpus)})
