@@ -125,7 +125,7 @@ EVENTS = {
     ),
     "finished": (
         "The run ended. This is the last event",
-        "`ending` ([values](endings.md)), `cause` as one text, `failure`: the same as [data](machine-readable-output.md#failures-of-runs), null for a run that succeeded; `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that are still running; `left_out`: metrics and outputs that were skipped, and why; `gpu`: the verdict",
+        "`ending` ([values](endings.md)), `cause` as one text, `failure`: the same as [data](machine-readable-output.md#failures-of-runs), null for a run that succeeded; `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that are still running; `left_out`: metrics and outputs that were skipped, and why; `unkept`: files and folders that the script created outside of `outputs/`; `gpu`: the verdict",
     ),
 }
 

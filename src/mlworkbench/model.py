@@ -64,6 +64,7 @@ class RunConfig:
     data_source_settings: Mapping[str, Any] = field(default_factory=dict)
     data_source_substitutions: Mapping[str, str] = field(default_factory=dict)
     fetch_outputs: str = "all"
+    keep: tuple[str, ...] = ()  # paths in the working copy that are collected with the outputs
     gpus: str | None = None  # in the format of remote.shared.gpu_request
     metrics_from_log: bool = False
     metric_goals: Mapping[str, str] = field(default_factory=dict)  # name → "min" or "max"
@@ -216,6 +217,7 @@ class RunSpec:
     timeout: float | None = None
     grace: float = 30.0
     tracked: bool = True
+    keep: tuple[str, ...] = ()  # paths in the working copy that are collected with the outputs
     fetch: str = "all"  # outputs to download automatically: "all", "none", or up to a size
     tags: tuple[str, ...] = ()
     user: str | None = None
@@ -241,24 +243,21 @@ class RunSpec:
 
     @staticmethod
     def from_json(data: JsonDict) -> RunSpec:
+        compute = _known(Compute, data["compute"])
         return RunSpec(
             **{
                 **_known(RunSpec, data),
-                "compute": _compute(data["compute"]),
+                "compute": Compute(**{**compute, "mounts": tuple(compute.get("mounts", ()))}),
                 "container": _container(data["container"]) if data.get("container") else None,
                 "entry": Entry(**{**_known(Entry, data["entry"]), "arguments": tuple(data["entry"]["arguments"])}),
                 "commands": tuple(Command(c["step"], tuple(c["argv"])) for c in data["commands"]),
                 "git": Git(**_known(Git, data["git"])) if data.get("git") else None,
                 **{name: tuple(data[name]) for name in ("inherit", "secrets")},
-                **{name: tuple(data.get(name, ())) for name in ("tags", "path", "passed", "unpassed")},
+                **{name: tuple(data.get(name, ())) for name in ("tags", "path", "keep", "passed", "unpassed")},
                 # Earlier versions had a single companion, stored under its own key.
                 "companions": data.get("companions") or ({"spark": data["spark"]} if data.get("spark") else {}),
             }
         )
-
-
-def _compute(data: JsonDict) -> Compute:
-    return Compute(**{**_known(Compute, data), "mounts": tuple(data.get("mounts", ()))})
 
 
 def _container(data: JsonDict) -> Container:
@@ -352,6 +351,7 @@ class Run:
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()  # recorded data that mlw did not read or check, such as "metrics/x: not a file"
+    unkept: tuple[str, ...] = ()  # files and folders that the script created outside of outputs/
     contact: str = IN_CONTACT  # description for users; see no_contact for details
     no_contact: JsonDict | None = None  # keys: since, why, and attached (whether the machine was attached)
     unwritten: str | None = None  # the detail of a run that has ended, but whose result the target cannot save yet

@@ -88,6 +88,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         gpus=_gpus(parts),
         timeout=parts.request.time_limit,
         tracked=runconfig.tracked_run,
+        keep=runconfig.keep,
         fetch=runconfig.fetch_outputs,
         tags=(*parts.request.tags, *(f"goal.{name}={goal}" for name, goal in runconfig.metric_goals.items())),
         user=parts.user,

@@ -220,6 +220,7 @@ RUNCONFIG: list[Any] = [
         "FetchOutputs": "500 MB",
         "Gpus": 1,
         "PassEnvironment": ["default", "DATA_FOLDER"],
+        "Keep": ["wandb/", "a/b"],
         "DataSourceSettings": {"a": {"b": 1}},
         "UseSampling": False,
     },  # fmt: skip

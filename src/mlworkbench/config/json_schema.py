@@ -29,6 +29,7 @@ _TABLES = {
 KINDS = tuple(_TABLES)
 
 _NO_BREAK = r"[^\x00-\x1f]"
+_INSIDE = r"^(?![/~\\])(?![^/\\]*:)(?!(.*[/\\])?\.\.([/\\]|$)).+$"
 _SCALAR: JsonDict = {"type": ["string", "number", "boolean"]}
 _SCALAR_OR_NONE: JsonDict = {"type": ["string", "number", "boolean", "null"]}
 _TEXTS: JsonDict = {"type": ["array", "null"], "items": _SCALAR}
@@ -52,7 +53,7 @@ _VALUE_SCHEMAS: dict[str, JsonDict] = {
     "secret": {"type": ["string", "null"], "pattern": "^AzureMlSecret="},
     "flag": {"type": ["boolean", "null"]},
     "name": {"type": ["string", "number", "null"], "pattern": r"""^[^-./\\:*?"<>|\s][^/\\:*?"<>|]*$"""},
-    "inside": {"type": ["string", "null"], "pattern": r"^(?![/~\\])(?![^/\\]*:)(?!(.*[/\\])?\.\.([/\\]|$)).+$"},
+    "inside": {"type": ["string", "null"], "pattern": _INSIDE},
     "fetch": {
         "type": ["string", "number", "null"],
         "pattern": r"^([Aa]ll|[Nn]one|\d+(\.\d+)?\s*([KMGTkmgt]i?)?[Bb]?)$",
@@ -83,6 +84,14 @@ _VALUE_SCHEMAS: dict[str, JsonDict] = {
                 },
             },
         ],
+    },
+    "kept_paths": {
+        "type": ["array", "null"],
+        "maxItems": MAX_NAMES,
+        "items": {
+            "type": ["string", "number"],
+            "pattern": _INSIDE.replace("^", r"^(?![./\\]*$)(?!(\.[/\\])*outputs([/\\]|$))", 1),
+        },
     },
     "tree": {"type": ["object", "null"]},
     "packages": {"type": ["array", "null"], "items": {"anyOf": [{"type": "string", "minLength": 1}, _PIP]}},
@@ -191,6 +200,7 @@ _RUNCONFIG_EXAMPLES: dict[str, tuple[str, ...]] = {
     "ArgumentVector": ("", "  - train.py"),
     "EnvironmentVariables": ("", "  NAME: value"),
     "PassEnvironment": (" [default, NAME]",),
+    "Keep": (" [lightning_logs/, wandb/]",),
     "Gpus": (" 1",),
     "DataSourceSettings": ("", "  iris.dsource:", "    Sampling:", "      Sample: first 1000 rows"),
     "DataSourceSubstitutions": (

@@ -63,6 +63,8 @@ RUNCONFIG = (
     Key("FetchOutputs", "fetch",
         "Outputs to download after the run: all, none, or files up to a size such as 500 MB (ML Workbench only)",
         "fetch_outputs", default="all"),
+    Key("Keep", "kept_paths", "Files and folders outside of outputs/ to collect with the outputs, such as wandb/"
+        " (ML Workbench only)", "keep", default=()),
     Key("Gpus", "gpus", "GPUs to reserve exclusively: a number, all, free, none, indexes (0,2), a UUID, a model (h200),"
         " or 1:40g (ML Workbench only)", "gpus"),
     Key("Description", "ignored", "Description in files created before September 2017; ignored"),

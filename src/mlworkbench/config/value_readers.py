@@ -26,7 +26,7 @@ _TRUE = ("true", "yes", "on")
 _FALSE = ("false", "no", "off")
 GOALS = ("max", "min")
 SECRET_POINTER = "AzureMlSecret="
-MAX_NAMES = 200  # maximum number of variables that a run configuration passes, and length of a name
+MAX_NAMES = 200  # maximum number of items in PassEnvironment and Keep, and length of a variable's name
 
 
 def _text(key: Key, node: Node, diagnostics: Diagnostics) -> str:
@@ -254,6 +254,25 @@ def _variable_names(key: Key, node: Node, diagnostics: Diagnostics) -> tuple[str
     return () if names == ("none",) else names
 
 
+def _kept_paths(key: Key, node: Node, diagnostics: Diagnostics) -> tuple[str, ...]:
+    """Read relative paths below the working copy, and return them without ``.`` and trailing slashes."""
+    items = _items(key, node)
+    if len(items) > MAX_NAMES:
+        raise InvalidValue(node, f"{key.name} has more than {MAX_NAMES} items")
+    paths = []
+    for item in items:
+        path = _inside(key, item, diagnostics)
+        names = [name for name in path.split("/") if name not in ("", ".")]
+        if not names or names[0] == "outputs":
+            raise InvalidValue(
+                item,
+                f"an item of {key.name} must be a path outside of outputs/, not {describe(item)}",
+                "name the folder or file: mlw always collects outputs/",
+            )
+        paths.append("/".join(names))
+    return tuple(dict.fromkeys(paths))
+
+
 def _tree(key: Key, node: Node, diagnostics: Diagnostics) -> dict[str, Any]:
     return {name.text: to_python(value) for name, value in _pairs(key, node)}
 
@@ -326,6 +345,7 @@ READERS: dict[str, Callable[[Key, Node, Diagnostics], Any]] = {
     "goals": _goals,
     "variables": _variables,
     "variable_names": _variable_names,
+    "kept_paths": _kept_paths,
     "tree": _tree,
     "packages": _packages,
     "coordinates": _coordinates,

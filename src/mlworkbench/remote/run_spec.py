@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         grace: float
         tracked: bool
         spoken: bool  # whether printed ``key: value`` lines are metrics
+        keep: List[str]  # files and folders of the working copy that are collected with the outputs
         parent: str
         sweep: Dict[str, Any]
         client: str

@@ -84,6 +84,15 @@ WRONG = [
     ("runconfig", "PassEnvironment: [default, {A: b}]"),
     ("runconfig", "PassEnvironment: [default, my_api_Key]"),
     ("runconfig", f"PassEnvironment: [{', '.join(f'A{number}' for number in range(201))}]"),
+    ("runconfig", "Keep: wandb/"),
+    ("runconfig", "Keep: [/etc/passwd]"),
+    ("runconfig", "Keep: [wandb/../../x]"),
+    ("runconfig", "Keep: [..]"),
+    ("runconfig", "Keep: [~/x]"),
+    ("runconfig", "Keep: [./]"),
+    ("runconfig", "Keep: [outputs/x]"),
+    ("runconfig", "Keep: ['.\\outputs']"),
+    ("runconfig", "Keep: [a, {b: c}]"),
     ("runconfig", "CondaDependenciesFile: ../conda.yml"),
     ("runconfig", "CondaDependenciesFile: a/../../conda.yml"),
     ("runconfig", "CondaDependenciesFile: /etc/passwd"),
@@ -125,6 +134,13 @@ def test_passed_variables(text: str, names: tuple[str, ...], tmp_path: Path) -> 
     path = tmp_path / "x.runconfig"
     path.write_text(f"Target: local\nPassEnvironment: {text}")
     assert read_runconfig(path).pass_environment == names
+    assert schema_errors("runconfig", path.read_text()) == []
+
+
+def test_kept_paths_are_normalized(tmp_path: Path) -> None:
+    path = tmp_path / "x.runconfig"
+    path.write_text("Target: local\nKeep: [wandb/, ./wandb, a//b/, c\\d, mlflow.db, outputs2]")
+    assert read_runconfig(path).keep == ("wandb", "a/b", "c/d", "mlflow.db", "outputs2")
     assert schema_errors("runconfig", path.read_text()) == []
 
 
