@@ -27,7 +27,7 @@ MAX_ENTRIES = 20_000
 _MAX_SECONDS = 2.0
 _MAX_PATH = 200  # characters
 # Caches, and files that Spark creates in the current folder. Names with a leading dot are also ignored.
-_IGNORED = re.compile(r"\.|__pycache__$|.*\.pyc$|(spark-warehouse|metastore_db|derby\.log)$")
+_IGNORED = re.compile(r"\.|__pycache__$|.*cache$|.*\.pyc$|(spark-warehouse|metastore_db|derby\.log)$")
 _EVENT_FILE = "tfevents"  # in the names of TensorBoard's event files, whose values are recorded as metrics
 
 

@@ -91,7 +91,16 @@ def test_files_of_the_project_are_not_named(run):
 
 
 def test_caches_and_recorded_event_files_are_not_named(run):
-    write(run, "__pycache__/a", "a.pyc", ".cache/x", "runs/a/events.out.tfevents.1", "spark-warehouse/x", "derby.log")
+    write(
+        run,
+        "__pycache__/a",
+        "a.pyc",
+        ".cache/x",
+        "wandb-cache/x",
+        "runs/a/events.out.tfevents.1",
+        "spark-warehouse/x",
+        "derby.log",
+    )
     os.mkdir(os.path.join(run.work, "empty"))
     assert find_unkept(run) == []
     write(run, "runs/a/model.pt")
