@@ -262,10 +262,8 @@ class RunSpec:
 
 def _container(data: JsonDict) -> Container:
     gpus = data.get("gpus")
-    lists = {
-        **{name: tuple(map(tuple, data.get(name, ()))) for name in ("mounts", "resolved")},
-        "options": tuple(data.get("options", ())),
-    }
+    lists: JsonDict = {name: tuple(map(tuple, data.get(name, ()))) for name in ("mounts", "resolved")}
+    lists["options"] = tuple(data.get("options", ()))
     return Container(**{**_known(Container, data), **lists, "gpus": None if gpus is None else tuple(gpus)})
 
 
