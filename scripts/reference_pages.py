@@ -21,7 +21,7 @@ from mlworkbench.config.project_folder import Project, find_project
 from mlworkbench.explain import GROUPS, symptoms
 from mlworkbench.history import run_state
 from mlworkbench.history.history_api import History
-from mlworkbench.remote.shared import run_endings
+from mlworkbench.remote.shared import run_endings, shell_variables
 from mlworkbench.runs.handle import RunHandle, get_run, submit
 from mlworkbench.submit_request import Request, SweepOptions
 
@@ -228,7 +228,8 @@ VARIABLES = """
 
 def variables_page() -> str:
     _known_to_the_source([name for name, _ in (*prose.READ, *prose.GIVEN)], apart=("SSH_AUTH_SOCK",))
-    text = _head("Environment variables", "src/mlworkbench/plan.py and scripts/reference_words.py", VARIABLES)
+    sources = "plan.py and remote/shared/shell_variables.py in src/mlworkbench, and scripts/reference_words.py"
+    text = _head("Environment variables", sources, VARIABLES)
     rows = [[_code(name) + ("…" if name.endswith("_") else ""), words] for name, words in prose.READ]
     given = [[_code(name), words] for name, words in prose.GIVEN]
     inherited = ", ".join(_code(name) for name in plan.INHERITED)
@@ -239,9 +240,16 @@ def variables_page() -> str:
             "## Variables that mlw sets for scripts\n",
             table(["variable", "meaning"], given),
             prose.IN_CONTAINERS + "\n",
+            "## Variables that mlw passes from your shell\n",
+            prose.PASSED + "\n",
+            "On every target:\n",
+            ", ".join(map(_code, shell_variables.PORTABLE)) + ".\n",
+            "On `local` only, because paths and thread counts are those of your machine:\n",
+            ", ".join(map(_code, shell_variables.THIS_MACHINE)) + ".\n",
+            prose.AFTER_PASSED + "\n",
             "## Variables that scripts inherit\n",
-            "On `local` and `remote`, scripts inherit only these variables. This makes runs reproducible and protects"
-            " secrets:\n",
+            "On `local` and `remote`, scripts also inherit these variables of the target, and no others. This makes"
+            " runs reproducible and protects secrets:\n",
             inherited + ".\n",
             "In containers, scripts inherit the image's environment.\n",
         ]

@@ -125,7 +125,7 @@ EVENTS = {
     ),
     "finished": (
         "The run ended. This is the last event",
-        "`ending` ([values](endings.md)), `cause` as one text, `failure`: the same as [data](machine-readable-output.md#failures-of-runs), null for a run that succeeded; `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that are still running; `left_out`: metrics and outputs that were skipped, and why; `gpu`: the verdict",
+        "`ending` ([values](endings.md)), `cause` as one text, `failure`: the same as [data](machine-readable-output.md#failures-of-runs), null for a run that succeeded; `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that are still running; `left_out`: metrics and outputs that were skipped, and why; `unkept`: files and folders that the script created outside of `outputs/`; `gpu`: the verdict",
     ),
 }
 
@@ -241,6 +241,14 @@ AFTER_CHECKS = "`computetarget check` and `doctor gpu` exit with 75 if something
 AFTER_EVENTS = "The run folder also contains `log` (the script's output), `metrics/` (logged metrics), `gpu.jsonl` (GPU samples), and `exit.json` (the process's exit status). See [how a run works](../explanation/how-a-run-works.md#on-disk)."
 
 IN_CONTAINERS = "In containers, `HOME`, `USER`, and `LOGNAME` are also set. mlw adds variables from `EnvironmentVariables` in the run configuration, `--env`, and `--secret` last."
+
+PASSED = "A variable that you exported reaches the script if `PassEnvironment` in the run configuration contains its name. The default is `PassEnvironment: default`: names that select a backend, a mode, or a label. The run record contains the values, and the run's Environment tab shows them. `EnvironmentVariables` in the run configuration, `--env`, and `--secret` take precedence."
+
+AFTER_PASSED = """- `PassEnvironment: [default, DATA_FOLDER]` adds a name, `[DATA_FOLDER]` passes only this variable, and `none` passes nothing. Variables that are not set are skipped.
+- A project can name other variables only if you allow it: `mlw settings add pass-environment DATA_FOLDER`. For one run, use `--env DATA_FOLDER`.
+- mlw never passes a variable whose name contains `KEY`, `TOKEN`, `SECRET`, `PASSWORD`, `PASSWD`, `PASSPHRASE`, or `CREDENTIAL`, or whose value is a URL with credentials. Use `--secret NAME`.
+- mlw passes `MLFLOW_TRACKING_URI` and `MLFLOW_REGISTRY_URI` only if the target can use them. To other targets than `local`, mlw passes neither a path nor a server on `localhost`. On `local`, mlw does not pass a relative path. mlw prints a note with the reason.
+- For runs that you submit in the browser or over HTTP, the shell is the one in which you started `mlw ui`. A rerun reads the variables of the shell in which you start it."""
 
 AFTER_METRICS = "`metrics` returns an object with three arrays of equal length: `steps`, `times`, and `values`. All errors are subclasses of `MlwError` in `mlworkbench.errors` and have `message`, `hint`, `more` (a page of `mlw explain`, or None), and `exit_code`."
 

@@ -13,6 +13,7 @@ import pytest
 from mlworkbench import errors
 from mlworkbench.cli.command_tree import mlw
 from mlworkbench.plan import INHERITED
+from mlworkbench.remote.shared import shell_variables
 
 ROOT = Path(__file__).parents[1]
 SITE = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
@@ -127,9 +128,9 @@ def test_the_gpu_verdicts_in_the_tutorial_were_recorded():
     assert len(verdicts) >= 5 and set(verdicts) <= set(recorded)
 
 
-def test_inherited_variables_are_all_documented():
+def test_inherited_and_passed_variables_are_all_documented():
     text = (ROOT / "docs" / "reference" / "environment-variables.md").read_text()
-    for name in INHERITED:
+    for name in (*INHERITED, *shell_variables.DEFAULT):
         assert f"`{name}`" in text, name
 
 

@@ -54,6 +54,7 @@ class RunConfig:
     target: str
     argument_vector: tuple[str, ...] = ()
     environment_variables: Mapping[str, str] = field(default_factory=dict)
+    pass_environment: tuple[str, ...] = ("default",)  # names of variables; "default" is the default table
     framework: str = "PySpark"
     conda_dependencies_file: str = "aml_config/conda_dependencies.yml"
     spark_dependencies_file: str = "aml_config/spark_dependencies.yml"
@@ -63,6 +64,7 @@ class RunConfig:
     data_source_settings: Mapping[str, Any] = field(default_factory=dict)
     data_source_substitutions: Mapping[str, str] = field(default_factory=dict)
     fetch_outputs: str = "all"
+    keep: tuple[str, ...] = ()  # paths in the working copy that are collected with the outputs
     gpus: str | None = None  # in the format of remote.shared.gpu_request
     metrics_from_log: bool = False
     metric_goals: Mapping[str, str] = field(default_factory=dict)  # name → "min" or "max"
@@ -215,6 +217,7 @@ class RunSpec:
     timeout: float | None = None
     grace: float = 30.0
     tracked: bool = True
+    keep: tuple[str, ...] = ()  # paths in the working copy that are collected with the outputs
     fetch: str = "all"  # outputs to download automatically: "all", "none", or up to a size
     tags: tuple[str, ...] = ()
     user: str | None = None
@@ -223,6 +226,8 @@ class RunSpec:
     sweep: JsonDict | None = None  # for a parent: its children, how many run in parallel, and how they are ranked
     spoken: bool = False  # record printed ``key: value`` lines as metrics
     given: Mapping[str, str] = field(default_factory=dict)  # variables from --env, which a rerun reuses
+    passed: tuple[str, ...] = ()  # variables of the submitting shell; their values are in ``environment``
+    unpassed: tuple[str, ...] = ()  # known variables that were set in the submitting shell, but not passed
     varied: Mapping[str, str] = field(default_factory=dict)  # for a child of a sweep: its value for each axis
     client: str | None = None  # ID of the data folder from which it was submitted
     origin: str | None = None  # for an imported run: the laptop that submitted it
@@ -238,35 +243,27 @@ class RunSpec:
 
     @staticmethod
     def from_json(data: JsonDict) -> RunSpec:
+        compute = _known(Compute, data["compute"])
         return RunSpec(
             **{
                 **_known(RunSpec, data),
-                "compute": _compute(data["compute"]),
+                "compute": Compute(**{**compute, "mounts": tuple(compute.get("mounts", ()))}),
                 "container": _container(data["container"]) if data.get("container") else None,
                 "entry": Entry(**{**_known(Entry, data["entry"]), "arguments": tuple(data["entry"]["arguments"])}),
                 "commands": tuple(Command(c["step"], tuple(c["argv"])) for c in data["commands"]),
                 "git": Git(**_known(Git, data["git"])) if data.get("git") else None,
-                "inherit": tuple(data["inherit"]),
-                "secrets": tuple(data["secrets"]),
-                "tags": tuple(data.get("tags", ())),
-                "path": tuple(data.get("path", ())),
+                **{name: tuple(data[name]) for name in ("inherit", "secrets")},
+                **{name: tuple(data.get(name, ())) for name in ("tags", "path", "keep", "passed", "unpassed")},
                 # Earlier versions had a single companion, stored under its own key.
                 "companions": data.get("companions") or ({"spark": data["spark"]} if data.get("spark") else {}),
             }
         )
 
 
-def _compute(data: JsonDict) -> Compute:
-    return Compute(**{**_known(Compute, data), "mounts": tuple(data.get("mounts", ()))})
-
-
 def _container(data: JsonDict) -> Container:
     gpus = data.get("gpus")
-    lists = {
-        "mounts": tuple(tuple(mount) for mount in data.get("mounts", ())),
-        "resolved": tuple(tuple(pair) for pair in data.get("resolved", ())),
-        "options": tuple(data.get("options", ())),
-    }
+    lists: JsonDict = {name: tuple(map(tuple, data.get(name, ()))) for name in ("mounts", "resolved")}
+    lists["options"] = tuple(data.get("options", ()))
     return Container(**{**_known(Container, data), **lists, "gpus": None if gpus is None else tuple(gpus)})
 
 
@@ -352,6 +349,7 @@ class Run:
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()  # recorded data that mlw did not read or check, such as "metrics/x: not a file"
+    unkept: tuple[str, ...] = ()  # files and folders that the script created outside of outputs/
     contact: str = IN_CONTACT  # description for users; see no_contact for details
     no_contact: JsonDict | None = None  # keys: since, why, and attached (whether the machine was attached)
     unwritten: str | None = None  # the detail of a run that has ended, but whose result the target cannot save yet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .config.project_folder import Project
@@ -12,6 +12,7 @@ from .container_consents import resolved_prefixes
 from .environments.selection_request import ResolvedEnvironment
 from .frameworks.framework import FrameworkCommand, Setting
 from .model import Command, Container, RunSpec, Snapshot
+from .passed_variables import PassedVariables, given_variables
 from .remote.shared.gpu_request import FREE
 from .submit_request import Request
 from .targets.target_facts import TargetFacts
@@ -53,6 +54,7 @@ class Parts:
     starter: str = "detached"  # how the supervisor is started
     user: str | None = None  # name of the submitting user
     sweep: Sweep | None = None
+    passed: PassedVariables = field(default_factory=PassedVariables)  # variables of the user's shell
 
 
 def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
@@ -86,11 +88,14 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         gpus=_gpus(parts),
         timeout=parts.request.time_limit,
         tracked=runconfig.tracked_run,
+        keep=runconfig.keep,
         fetch=runconfig.fetch_outputs,
         tags=(*parts.request.tags, *(f"goal.{name}={goal}" for name, goal in runconfig.metric_goals.items())),
         user=parts.user,
         spoken=runconfig.metrics_from_log,
-        given=parts.request.environment,
+        given=given_variables(parts.request),
+        passed=tuple(parts.passed.values),
+        unpassed=parts.passed.unpassed,
     )
 
 

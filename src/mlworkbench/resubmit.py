@@ -38,7 +38,8 @@ def submit_options(request: Request) -> list[str]:
     for name in ("name", "gpus", "timeout", "key", "locked"):
         arguments += option(name, getattr(request, name))
     arguments += [f"--tag={tag}" for tag in request.tags]
-    arguments += [f"--env={name}={value}" for name, value in request.environment.items()]
+    for name, value in request.environment.items():
+        arguments.append(f"--env={name}" if value is None else f"--env={name}={value}")
     arguments += [f"--secret={name}" for name in request.secret_names]
     arguments += _sweep_options(request.sweep) if request.sweep else []
     arguments += [f"--allow-build={name}" for name in request.allow_builds]

@@ -21,6 +21,7 @@ from .history.run_ids import new_id
 from .history.store import History, IdTaken
 from .hosts.bundle import starter_name
 from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec, Snapshot
+from .passed_variables import given_variables, pass_variables
 from .paths import UserPaths, user_name
 from .plan import Parts, plan, shared_folder
 from .remote.shared.failpoint import failpoint
@@ -83,7 +84,9 @@ def draft(
     entry = choose_entry(project, runconfig, request.entry)
     warnings = check_compatibility(project, runconfig, compute, place.target_facts, entry, stop=not request.unchecked)
     environment = resolve_environment(project, request, paths, place, report, dry_run=dry_run, lock=checked.lock)
+    passed = pass_variables(project, request, runconfig, compute, paths, os.environ)
     setting = build_setting(project, request, entry, place, environment)
+    setting = replace(setting, variables={**passed.values, **setting.variables})
     command = framework.make(setting)
     if "spark" in command.companions:
         warnings += check_spark(setting, target.host.ask, stop=not request.unchecked and not dry_run)
@@ -98,6 +101,7 @@ def draft(
         starter=starter_name(target.type.starter),
         user=user_name(),
         sweep=checked.sweep,
+        passed=passed,
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
     return Draft(plan(parts, new_id(project.name), key, time.time()), parts, target, warnings).with_children()
@@ -171,7 +175,7 @@ def build_setting(
         root=host.root,
         inrun=host.inrun(),
         lock=environment.lock,
-        variables={**place.runconfig.environment_variables, **request.environment},
+        variables={**place.runconfig.environment_variables, **given_variables(request)},
         spark=load_spark_dependencies(project, place.runconfig),
     )
 

@@ -78,7 +78,7 @@ class Request:
     - ``timeout``: time limit of the run in seconds, or a text such as ``"90s"``, ``"15m"``, ``"1h30m"``.
     - ``key``: idempotency key; submitting the same key again returns the same run.
     - ``sweep``: a ``SweepOptions``: one run per combination of values.
-    - ``environment``: environment variables. Do not put secrets there.
+    - ``environment``: environment variables. A value of None is read from your environment. Do not put secrets there.
     - ``secrets``: names of secrets, or a dict of names and values. A value of None is read from the environment or
       the keyring. Values are never stored.
     - ``locked``: ID of a run whose exact environment is used again.
@@ -101,7 +101,7 @@ class Request:
     timeout: str | float | None = None
     key: str | None = None
     sweep: SweepOptions | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str | None] = field(default_factory=dict)
     secrets: Mapping[str, str | None] | Sequence[str] = field(default_factory=dict, repr=False)
     locked: str | None = None
     upgrade: bool = False

@@ -18,6 +18,7 @@ from .errors import HistoryError, UnknownName, UsageError
 from .paths import UserPaths
 from .remote.shared.file_lock import wait_for_lock
 from .remote.shared.folder_tree import NEW
+from .remote.shared.shell_variables import is_secret_name
 from .remote.shared.untrusted_json import parse_json
 
 _LARGEST = 1 << 20
@@ -30,6 +31,7 @@ class Settings:
     allowed_builds: frozenset[str] = frozenset()
     index_hosts: frozenset[str] = frozenset()
     package_folders: frozenset[str] = frozenset()
+    pass_environment: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,17 @@ def package_folder(text: str) -> str:
     return path
 
 
+def passed_variable(text: str) -> str:
+    """Check the name of a variable that projects may read. Secrets are never passed this way."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", text):
+        hint = "for example: mlw settings add pass-environment DATA_FOLDER"
+        raise UsageError(f"{text[:80]!r} is not a variable name", hint)
+    if is_secret_name(text):
+        hint = f"pass it to a single run with 'mlw submit --secret {text}'"
+        raise UsageError(f"{text} is not allowed: the name suggests a secret", hint)
+    return text
+
+
 def _is_port(text: str) -> bool:
     return re.fullmatch(r"[1-9][0-9]{0,4}", text) is not None and int(text) < 1 << 16
 
@@ -86,6 +99,12 @@ KEYS = {
             "package_folders",
             "Folders outside projects from which any project may install packages",
             package_folder,
+        ),
+        SettingKey(
+            "pass-environment",
+            "pass_environment",
+            "Variables of your shell that any project may pass to its scripts",
+            passed_variable,
         ),
     )
 }

@@ -420,3 +420,18 @@ def test_explicit_tracking_server_is_used(run):
     ran = run(script, "--env", "MLFLOW_TRACKING_URI=http://tracking.invalid:5000")
     assert ran.out.split() == ["http://tracking.invalid:5000", "None"]
     assert os.listdir(ran.outputs) == []
+
+
+def test_exported_tracking_server_is_used(run, user):
+    user.env["MLFLOW_TRACKING_URI"] = "http://tracking.invalid:5000"
+    assert run("import mlflow; print(mlflow.get_tracking_uri())").out.split() == ["http://tracking.invalid:5000"]
+    user.env["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
+    ran = run("import mlflow; print(mlflow.get_tracking_uri())")
+    assert ran.out.split() == ["mlw:run"]
+    assert "MLFLOW_TRACKING_URI is not passed to the script: its value is a relative path" in ran.err
+
+
+def test_exported_experiment_does_not_move_the_run(run, user):
+    user.env["MLFLOW_EXPERIMENT_NAME"] = "vision"
+    ran = run("import mlflow; mlflow.log_metric('loss', 0.5)")
+    assert ran.info["loss"] == 0.5 and ran.children() == {}

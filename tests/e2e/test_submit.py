@@ -305,7 +305,7 @@ MISTAKES = [
     (["submit", "-c", "locla", "train.py"], 66, "'locla'", "did you mean 'local'?"),
     (["submit", "-t", "gpu", "train.py"], 66, "'gpu'", "mlw computetarget attach remotedocker --name gpu"),
     (["submit", "--timeout", "soon", "train.py"], 2, "--timeout: invalid duration 'soon'", "15m"),
-    (["submit", "--env", "A", "train.py"], 2, "--env A has no value", "--secret A"),
+    (["submit", "--env", "A", "train.py"], 2, "--env A: the variable is not set", "--env A=VALUE"),
     (["submit", "--env", "A B=1", "train.py"], 2, "'A B' is not a valid variable name", ""),
     (["submit", "-m"], 2, "no module given after -m", ""),
     (["submit", "/etc/passwd"], 2, "/etc/passwd is outside the project", ""),

@@ -219,6 +219,8 @@ RUNCONFIG: list[Any] = [
         "PrepareEnvironment": True,
         "FetchOutputs": "500 MB",
         "Gpus": 1,
+        "PassEnvironment": ["default", "DATA_FOLDER"],
+        "Keep": ["wandb/", "a/b"],
         "DataSourceSettings": {"a": {"b": 1}},
         "UseSampling": False,
     },  # fmt: skip

@@ -39,6 +39,11 @@ def test_the_values_of_secrets_reach_the_request_and_no_text():
     assert "sesame" not in repr(request) + repr(asked) + typed_command(request)
 
 
+def test_a_variable_without_a_value_is_passed_by_name():
+    request = Submission(project="key", script="train.py", environment={"A": None, "B": ""}).request()
+    assert submit_options(request) == ["--env=A", "--env=B=", "train.py"]
+
+
 def test_every_option_of_submit_is_a_field():
     names = {RENAMED.get(one.name, one.name) for one in submit_command.params} - NOT_REQUESTED - SWEEP
     assert names == FIELDS - {"script", "arguments", "module", "command", "sweep"}

@@ -57,6 +57,11 @@ def test_changes_at_the_same_time_are_all_kept(paths: UserPaths):
         ("package-folders", "wheels"),
         ("package-folders", "~/wheels"),
         ("package-folders", ""),
+        ("pass-environment", "A B"),
+        ("pass-environment", "1A"),
+        ("pass-environment", "A=b"),
+        ("pass-environment", "HF_TOKEN"),
+        ("pass-environment", "my_api_key"),
     ],
 )
 def test_a_bad_value_is_refused(paths: UserPaths, key: str, value: str):

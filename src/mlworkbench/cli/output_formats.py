@@ -42,6 +42,7 @@ HEADINGS = {
     "output_bytes": "Output size (bytes)",
     "leftovers": "Leftover processes",
     "left_out": "Skipped",
+    "unkept": "Not kept",
     "experiment_id": "Project ID",
     "parent_run_id": "Parent run ID",
     "user_id": "User",

@@ -103,7 +103,13 @@ class SubmitCommand(Command):
 @option_section("Sweeps", sweep_options.add_sweep_options)
 @option_section(
     "Environment",
-    click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable (repeatable)"),
+    click.option(
+        "--env",
+        "variables",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="Set a variable, or pass it from your shell (repeatable)",
+    ),
     click.option(
         "--secret",
         "secrets",
@@ -243,8 +249,6 @@ def _configuration_name(arguments: tuple[str, ...], runconfig: str | None) -> st
     return name
 
 
-def _parse_variable(text: str) -> tuple[str, str]:
+def _parse_variable(text: str) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--env {name} has no value", f"use --env {name}=VALUE, or --secret {name} to hide the value")
-    return name, value
+    return name, value if equals else None

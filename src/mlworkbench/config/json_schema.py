@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..remote.shared.shell_variables import SECRET_PARTS
 from ..targets.types import ComputeType
 from .keys import COMPUTE, DEPENDENCIES, NESTED_KEYS, RUNCONFIG, SPARK_DEPENDENCIES, Key, applies_to, required_by
+from .value_readers import MAX_NAMES
 
 JsonDict = dict[str, Any]
 
@@ -27,6 +29,7 @@ _TABLES = {
 KINDS = tuple(_TABLES)
 
 _NO_BREAK = r"[^\x00-\x1f]"
+_INSIDE = r"^(?![/~\\])(?![^/\\]*:)(?!(.*[/\\])?\.\.([/\\]|$)).+$"
 _SCALAR: JsonDict = {"type": ["string", "number", "boolean"]}
 _SCALAR_OR_NONE: JsonDict = {"type": ["string", "number", "boolean", "null"]}
 _TEXTS: JsonDict = {"type": ["array", "null"], "items": _SCALAR}
@@ -37,6 +40,12 @@ _COORDINATE: JsonDict = {
     "required": ["group", "artifact", "version"],
 }
 
+
+def _any_case(word: str) -> str:
+    """Return a pattern that matches a word in any case. JSON Schema has no flag for this."""
+    return "".join(f"[{letter.upper()}{letter.lower()}]" for letter in word)
+
+
 # JSON Schema for each kind of value, consistent with config.value_readers. null always means "not set".
 _VALUE_SCHEMAS: dict[str, JsonDict] = {
     "text": {"type": ["string", "number", "null"], "pattern": rf"^{_NO_BREAK}*\S{_NO_BREAK}*$"},
@@ -44,7 +53,7 @@ _VALUE_SCHEMAS: dict[str, JsonDict] = {
     "secret": {"type": ["string", "null"], "pattern": "^AzureMlSecret="},
     "flag": {"type": ["boolean", "null"]},
     "name": {"type": ["string", "number", "null"], "pattern": r"""^[^-./\\:*?"<>|\s][^/\\:*?"<>|]*$"""},
-    "inside": {"type": ["string", "null"], "pattern": r"^(?![/~\\])(?![^/\\]*:)(?!(.*[/\\])?\.\.([/\\]|$)).+$"},
+    "inside": {"type": ["string", "null"], "pattern": _INSIDE},
     "fetch": {
         "type": ["string", "number", "null"],
         "pattern": r"^([Aa]ll|[Nn]one|\d+(\.\d+)?\s*([KMGTkmgt]i?)?[Bb]?)$",
@@ -61,6 +70,28 @@ _VALUE_SCHEMAS: dict[str, JsonDict] = {
         "type": ["object", "null"],
         "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
         "additionalProperties": _SCALAR_OR_NONE,
+    },
+    "variable_names": {
+        "anyOf": [
+            {"enum": ["default", "none", None]},
+            {
+                "type": "array",
+                "maxItems": MAX_NAMES,
+                "items": {
+                    "type": "string",
+                    "pattern": "^[A-Za-z_][A-Za-z0-9_]*$",
+                    "not": {"pattern": "|".join(map(_any_case, SECRET_PARTS))},
+                },
+            },
+        ],
+    },
+    "kept_paths": {
+        "type": ["array", "null"],
+        "maxItems": MAX_NAMES,
+        "items": {
+            "type": ["string", "number"],
+            "pattern": _INSIDE.replace("^", r"^(?![./\\]*$)(?!(\.[/\\])*outputs([/\\]|$))", 1),
+        },
     },
     "tree": {"type": ["object", "null"]},
     "packages": {"type": ["array", "null"], "items": {"anyOf": [{"type": "string", "minLength": 1}, _PIP]}},
@@ -168,6 +199,8 @@ _RESERVED = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
 _RUNCONFIG_EXAMPLES: dict[str, tuple[str, ...]] = {
     "ArgumentVector": ("", "  - train.py"),
     "EnvironmentVariables": ("", "  NAME: value"),
+    "PassEnvironment": (" [default, NAME]",),
+    "Keep": (" [lightning_logs/, wandb/]",),
     "Gpus": (" 1",),
     "DataSourceSettings": ("", "  iris.dsource:", "    Sampling:", "      Sample: first 1000 rows"),
     "DataSourceSubstitutions": (

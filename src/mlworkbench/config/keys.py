@@ -33,6 +33,9 @@ RUNCONFIG = (
         nested_paths=("target",)),
     Key("EnvironmentVariables", "variables", "Environment variables for the script", "environment_variables",
         nested_paths=("environment.environmentVariables",)),
+    Key("PassEnvironment", "variable_names", "Variables to pass from the shell that submits the run: a list of names,"
+        " default (backends and modes), or none (ML Workbench only)",
+        "pass_environment", default=("default",)),
     Key("Framework", "choice", "Python, or PySpark to run the script with Spark", "framework",
         default="PySpark", choices=("Python", "PySpark"), open=True, plugins="frameworks", nested_paths=("framework",)),
     Key("CondaDependenciesFile", "inside", "File that lists the environment's packages, relative to the project",
@@ -60,6 +63,8 @@ RUNCONFIG = (
     Key("FetchOutputs", "fetch",
         "Outputs to download after the run: all, none, or files up to a size such as 500 MB (ML Workbench only)",
         "fetch_outputs", default="all"),
+    Key("Keep", "kept_paths", "Files and folders outside of outputs/ to collect with the outputs, such as wandb/"
+        " (ML Workbench only)", "keep", default=()),
     Key("Gpus", "gpus", "GPUs to reserve exclusively: a number, all, free, none, indexes (0,2), a UUID, a model (h200),"
         " or 1:40g (ML Workbench only)", "gpus"),
     Key("Description", "ignored", "Description in files created before September 2017; ignored"),

@@ -325,15 +325,16 @@ def referenced_file(root: Path, runconfig: RunConfig, key: str) -> Path:
     """
     name = str(getattr(runconfig, FILE_KEYS[key]))
     if is_outside(root / name, root):
-        candidates = [root / FOLDER / (runconfig.name + suffix) for suffix in (RUNCONFIG_SUFFIX, OLD_SUFFIX)]
-        source = next((path for path in candidates if path.is_file()), None)
-        raise ConfigError(
-            outside_message(name, root / name),
-            COPY_HINT,
-            path=display_path(source) if source else None,
-            line=key_line(source, key) if source else None,
-        )
+        path, line = locate_key(root, runconfig, key)
+        raise ConfigError(outside_message(name, root / name), COPY_HINT, path=path, line=line)
     return root / name
+
+
+def locate_key(root: Path, runconfig: RunConfig, key: str) -> tuple[str | None, int | None]:
+    """Return the file and the line in which a run configuration sets a key, for errors found outside the file."""
+    candidates = [root / FOLDER / (runconfig.name + suffix) for suffix in (RUNCONFIG_SUFFIX, OLD_SUFFIX)]
+    source = next((path for path in candidates if path.is_file()), None)
+    return (display_path(source), key_line(source, key)) if source else (None, None)
 
 
 def load_spark_dependencies(project: Project, runconfig: RunConfig) -> SparkDependencies:

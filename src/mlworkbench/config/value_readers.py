@@ -12,6 +12,7 @@ from typing import Any
 
 from ..plugin_registry import known
 from ..remote.shared.gpu_request import EXAMPLES, parse
+from ..remote.shared.shell_variables import is_secret_name
 from .config_problems import Diagnostics, InvalidValue
 from .keys import TYPE_ALIASES, Key, closest_match
 from .project_files import is_plain_name
@@ -25,6 +26,7 @@ _TRUE = ("true", "yes", "on")
 _FALSE = ("false", "no", "off")
 GOALS = ("max", "min")
 SECRET_POINTER = "AzureMlSecret="
+MAX_NAMES = 200  # maximum number of items in PassEnvironment and Keep, and length of a variable's name
 
 
 def _text(key: Key, node: Node, diagnostics: Diagnostics) -> str:
@@ -228,6 +230,49 @@ def _variables(key: Key, node: Node, diagnostics: Diagnostics) -> dict[str, str]
     return _texts_by_name(key, node, diagnostics)
 
 
+def _variable_names(key: Key, node: Node, diagnostics: Diagnostics) -> tuple[str, ...]:
+    """Read names of variables, ``default``, or ``none``. Names of secrets are errors."""
+    items = (node,) if isinstance(node, Scalar) and node.text in ("default", "none") else _items(key, node)
+    if len(items) > MAX_NAMES:
+        raise InvalidValue(node, f"{key.name} has more than {MAX_NAMES} names")
+    for item in items:
+        if not isinstance(item, Scalar) or not _VARIABLE.match(item.text) or len(item.text) > MAX_NAMES:
+            raise InvalidValue(
+                item,
+                f"an item of {key.name} must be the name of a variable, not {describe(item)}",
+                "use letters, digits, and _; set values in EnvironmentVariables",
+            )
+        if is_secret_name(item.text):
+            raise InvalidValue(
+                item,
+                f"{key.name} cannot pass {item.text}: the name suggests a secret",
+                f"remove it, and submit with --secret {item.text}, which does not store the value",
+            )
+    names = tuple(item.text for item in items if isinstance(item, Scalar))
+    if "none" in names and len(names) > 1:
+        raise InvalidValue(node, f"{key.name} contains none and other names", "remove one of them")
+    return () if names == ("none",) else names
+
+
+def _kept_paths(key: Key, node: Node, diagnostics: Diagnostics) -> tuple[str, ...]:
+    """Read relative paths below the working copy, and return them without ``.`` and trailing slashes."""
+    items = _items(key, node)
+    if len(items) > MAX_NAMES:
+        raise InvalidValue(node, f"{key.name} has more than {MAX_NAMES} items")
+    paths = []
+    for item in items:
+        path = _inside(key, item, diagnostics)
+        names = [name for name in path.split("/") if name not in ("", ".")]
+        if not names or names[0] == "outputs":
+            raise InvalidValue(
+                item,
+                f"an item of {key.name} must be a path outside of outputs/, not {describe(item)}",
+                "name the folder or file: mlw always collects outputs/",
+            )
+        paths.append("/".join(names))
+    return tuple(dict.fromkeys(paths))
+
+
 def _tree(key: Key, node: Node, diagnostics: Diagnostics) -> dict[str, Any]:
     return {name.text: to_python(value) for name, value in _pairs(key, node)}
 
@@ -299,6 +344,8 @@ READERS: dict[str, Callable[[Key, Node, Diagnostics], Any]] = {
     "texts_by_name": _texts_by_name,
     "goals": _goals,
     "variables": _variables,
+    "variable_names": _variable_names,
+    "kept_paths": _kept_paths,
     "tree": _tree,
     "packages": _packages,
     "coordinates": _coordinates,

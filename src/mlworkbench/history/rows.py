@@ -39,6 +39,7 @@ SCRIPT_FIELDS = ("metrics", "spans", "metric_sources", "params", "told_tags", "f
 _STATE_FIELDS = tuple(name for name in Run.__dataclass_fields__ if name != "spec")
 _OPTIONAL_FIELDS = (
     "left_out",
+    "unkept",
     "uncollected",
     "failure",
     "no_contact",
@@ -130,7 +131,7 @@ def _decode_row(row: Row) -> Stored:
 def decode(spec: str, state: str) -> Run:
     facts = json.loads(state)
     facts.update(status=Status(facts["status"]), leftovers=tuple(facts["leftovers"]))
-    facts["left_out"] = tuple(facts.get("left_out", ()))
+    facts.update({name: tuple(facts.get(name, ())) for name in ("left_out", "unkept")})
     facts["failure"] = Failure.from_json(facts.get("failure"))
     if "spans" in facts:  # not in rows from older versions
         facts["spans"] = {name: Span(*span) for name, span in facts["spans"].items()}

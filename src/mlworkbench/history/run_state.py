@@ -178,6 +178,7 @@ def _finished(run: Run, event: Event) -> Run:
         leftovers=_pids(data.get("leftovers")),
         gpu=_verdict(run, data.get("gpu")),
         left_out=add_left_out(run, _texts(data.get("left_out"))).left_out,
+        unkept=tuple(_texts(data.get("unkept")))[:_MAX_ITEMS],
     )
 
 

@@ -7,10 +7,11 @@ import re
 import signal
 
 from .shared.failure import EXITED, HINT, KILLED, RAISED, SILENT, failure
+from .shared.shell_variables import unpassed_hint
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Collection, List, Optional, Tuple
 
     from .shared.failure import Failure
 
@@ -21,6 +22,7 @@ _MARGIN = re.compile(r"^\s*[|+] ")  # left margin in the traceback of an excepti
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):$")  # may follow a progress bar on the same line
+_ENVIRON = re.compile(r"(^|[/\\])os\.py$|^<frozen os>$")  # raises KeyError for os.environ["NAME"]
 _NAME = re.compile(r"name '(\w+)' is not defined")
 _MODULE = re.compile(r"No module named '([\w.]+)'")
 
@@ -39,22 +41,33 @@ def read_tail(path: str, size: int = TAIL) -> str:
     return read_regular_file(path, max(0, end - size), size).decode("utf-8", "replace")
 
 
-def explain_failure(log: str, work: str, python: str, code: Optional[int], signal_number: Optional[int]) -> Failure:
-    """Return the cause in one line, with the user's line of code if the log contains a traceback."""
+def explain_failure(
+    log: str,
+    work: str,
+    python: str,
+    code: Optional[int],
+    signal_number: Optional[int],
+    unpassed: Collection[str] = (),
+) -> Failure:
+    """Return the cause in one line, with the user's line of code if the log contains a traceback.
+
+    ``unpassed``: variables that were set in the submitting user's shell, but not passed to the script.
+    """
     if signal_number is not None:
         return failure(KILLED, "killed by signal %d (%s)" % (signal_number, signal_name(signal_number)))
-    exception = find_exception(log, work, python)
+    exception = find_exception(log, work, python, unpassed)
     if exception:
         return exception
     last_line = next((line.strip() for line in reversed(_split_lines(log)) if line.strip()), "")
     if last_line:
-        return failure(EXITED, ("exit code %s; last line: %s" % (code, last_line))[:MAX_LENGTH])
+        message = "exit code %s; last line: %s" % (code, last_line)
+        return failure(EXITED, message[:MAX_LENGTH], unpassed_hint(last_line[:MAX_LENGTH], unpassed))
     return failure(SILENT, "exit code %s; the log is empty" % code)
 
 
-def find_exception(log: str, work: str, python: str) -> Optional[Failure]:
+def find_exception(log: str, work: str, python: str, unpassed: Collection[str] = ()) -> Optional[Failure]:
     """Return the last exception in the log and where it was raised, or None."""
-    return _parse_traceback(_split_lines(log), work, python)
+    return _parse_traceback(_split_lines(log), work, python, unpassed)
 
 
 def _split_lines(log: str) -> List[str]:
@@ -69,7 +82,7 @@ def signal_name(number: int) -> str:
         return "SIG%d" % number
 
 
-def _parse_traceback(lines: List[str], work: str, python: str) -> Optional[Failure]:
+def _parse_traceback(lines: List[str], work: str, python: str, unpassed: Collection[str]) -> Optional[Failure]:
     """Return the exception and location of the last traceback, or None."""
     start = _find_traceback(lines)
     if start is None:
@@ -82,10 +95,20 @@ def _parse_traceback(lines: List[str], work: str, python: str) -> Optional[Failu
             continue
         exception = _EXCEPTION.match(lines[index])
         if exception and frames:
-            return _describe_exception(
-                exception.group(1), exception.group(2) or "", _find_location(frames, work), python
-            )
+            kind, message = exception.group(1), exception.group(2) or ""
+            described = _describe_exception(kind, message, _find_location(frames, work), python)
+            hint = _variable_hint(kind, message, frames[-1][0], unpassed)
+            return failure(described["code"], described["message"], hint, described["explain"])
     return None
+
+
+def _variable_hint(kind: str, message: str, file: str, unpassed: Collection[str]) -> Optional[str]:
+    """Return the hint for an exception that was probably raised because an environment variable is missing."""
+    hint = unpassed_hint(("%s: %s" % (kind, message))[:MAX_LENGTH], unpassed)
+    if hint is None and kind == "KeyError" and _ENVIRON.search(file):
+        # The name in the message is text of the script, and a hint must not repeat it.
+        return "pass a variable of your shell with --env NAME, or a secret with --secret NAME"
+    return hint
 
 
 def _find_traceback(lines: List[str]) -> Optional[int]:

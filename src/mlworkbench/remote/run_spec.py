@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         commands: List[Command]
         environment: Dict[str, str]
         inherit: List[str]  # variables that the script inherits from the target
+        unpassed: List[str]  # known variables that were set in the submitting shell, but not passed
         starter: str  # "detached", or "plugin:" followed by the name of an uploaded file
         secrets: List[str]  # names; the values are sent separately
         compute: Dict[str, Any]
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         grace: float
         tracked: bool
         spoken: bool  # whether printed ``key: value`` lines are metrics
+        keep: List[str]  # files and folders of the working copy that are collected with the outputs
         parent: str
         sweep: Dict[str, Any]
         client: str

@@ -267,7 +267,8 @@ class Supervisor:
 
         python = self.spec["commands"][-1]["argv"][0]
         text = self._mask_secrets(read_tail(self.run.log))
-        return explain_failure(text, self.run.work, python, result["code"], result["signal"])
+        unpassed = self.spec.get("unpassed") or ()
+        return explain_failure(text, self.run.work, python, result["code"], result["signal"], unpassed)
 
     def _mask_secrets(self, text: str) -> str:
         """Mask secrets in ``text``. Return "" if the secrets are not known."""
@@ -330,10 +331,13 @@ class Supervisor:
         This may take a long time, so the ending is recorded first, and a cancel shortens the listing. A
         timeout does not: a script that was ended by a timeout has often just written a checkpoint.
         """
+        from .kept_files import collect_kept, find_unkept  # noqa: PLC0415 - not needed before the end
         from .output_scan import record_outputs_with_retries  # noqa: PLC0415 - large
 
         self.journal.add("collecting", ending)
-        return record_outputs_with_retries(self.run, self._is_canceled, self._notify_settled)
+        omitted = collect_kept(self.run, self.spec.get("keep") or [])
+        result = record_outputs_with_retries(self.run, self._is_canceled, self._notify_settled)
+        return dict(result, left_out=omitted + result.get("left_out", []), unkept=find_unkept(self.run))
 
     def _is_canceled(self) -> bool:
         return os.path.exists(self.run.cancel)

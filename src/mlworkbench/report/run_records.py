@@ -67,6 +67,7 @@ def record(run: Run) -> dict[str, Any]:
         "log_bytes": run.log_size,
         "leftovers": list(run.leftovers),
         "left_out": left_out(run),
+        "unkept": list(map(plain, run.unkept)),
         "python": _python(spec),
         "properties": _properties(spec),
         "submit_key": spec.key,

@@ -52,6 +52,8 @@ class Frontend:
         """Report warnings and notes about a run that is planned but not yet recorded."""
         for note in (*map(str, draft.warnings), *draft.parts.snapshot.notes):
             self.warning(note)
+        for note in draft.parts.passed.notes:
+            self.message(f"note: {note}")
         if draft.parts.snapshot.left_out:
             self.message(f"note: {draft.parts.snapshot.left_out}")
 

@@ -14,6 +14,7 @@ from ..follow import Follower
 from ..history.store import History, release
 from ..inferred_state import INTERRUPTED, in_sweep
 from ..model import Entry, JsonDict, Run, RunSpec
+from ..passed_variables import read_named_variables
 from ..paths import UserPaths
 from ..report import units
 from ..secret_sources import find_secret, known_values, registry_password
@@ -36,6 +37,7 @@ class Started:
 def check_request(history: History, request: Request, frontend: Frontend, *, dry_run: bool = False) -> CheckedRequest:
     """Raise ``UsageError`` or ``UnknownName`` if the request is invalid; save its consents unless ``dry_run``."""
     request.check()
+    request = read_named_variables(request, os.environ)
     lock = _lock_of(history.get(request.locked)) if request.locked else None
     if request.allow_builds and not dry_run:
         remember_builds(history.paths, request, frontend)

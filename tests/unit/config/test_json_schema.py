@@ -79,6 +79,20 @@ WRONG = [
     ("runconfig", "Target: -x"),
     ("runconfig", "EnvironmentVariables: [A]"),
     ("runconfig", "EnvironmentVariables: {A=B: 1}"),
+    ("runconfig", "PassEnvironment: HOME"),
+    ("runconfig", "PassEnvironment: [A B]"),
+    ("runconfig", "PassEnvironment: [default, {A: b}]"),
+    ("runconfig", "PassEnvironment: [default, my_api_Key]"),
+    ("runconfig", f"PassEnvironment: [{', '.join(f'A{number}' for number in range(201))}]"),
+    ("runconfig", "Keep: wandb/"),
+    ("runconfig", "Keep: [/etc/passwd]"),
+    ("runconfig", "Keep: [wandb/../../x]"),
+    ("runconfig", "Keep: [..]"),
+    ("runconfig", "Keep: [~/x]"),
+    ("runconfig", "Keep: [./]"),
+    ("runconfig", "Keep: [outputs/x]"),
+    ("runconfig", "Keep: ['.\\outputs']"),
+    ("runconfig", "Keep: [a, {b: c}]"),
     ("runconfig", "CondaDependenciesFile: ../conda.yml"),
     ("runconfig", "CondaDependenciesFile: a/../../conda.yml"),
     ("runconfig", "CondaDependenciesFile: /etc/passwd"),
@@ -103,6 +117,31 @@ def test_invalid_files_do_not_match(kind: str, text: str, tmp_path: Path) -> Non
     path.write_text(text)
     assert check_file(path)
     assert schema_errors(kind, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("default", ("default",)),
+        ("none", ()),
+        ("[none]", ()),
+        ("[]", ()),
+        ("[default, DATA_FOLDER]", ("default", "DATA_FOLDER")),
+        ("null", ("default",)),
+    ],
+)
+def test_passed_variables(text: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "x.runconfig"
+    path.write_text(f"Target: local\nPassEnvironment: {text}")
+    assert read_runconfig(path).pass_environment == names
+    assert schema_errors("runconfig", path.read_text()) == []
+
+
+def test_kept_paths_are_normalized(tmp_path: Path) -> None:
+    path = tmp_path / "x.runconfig"
+    path.write_text("Target: local\nKeep: [wandb/, ./wandb, a//b/, c\\d, mlflow.db, outputs2]")
+    assert read_runconfig(path).keep == ("wandb", "a/b", "c/d", "mlflow.db", "outputs2")
+    assert schema_errors("runconfig", path.read_text()) == []
 
 
 def collect_values(node: dict[str, Any], path: str = "") -> dict[str, dict[str, Any]]:

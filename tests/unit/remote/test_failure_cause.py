@@ -133,6 +133,33 @@ def test_cause_has_code_and_page(log, code, page):
     assert (cause["code"], cause["explain"], cause["hint"]) == (code, page, None)
 
 
+TRACE = 'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in x\n'
+KERAS, WANDB = "ModuleNotFoundError: No module named 'tensorflow'", "wandb.errors.UsageError: api_key not configured"
+ENVIRON = TRACE + "  File \"%s\", line 714, in __getitem__\n    raise KeyError(key) from None\nKeyError: 'DATA'\n"
+PASS = "pass a variable of your shell with --env NAME, or a secret with --secret NAME"
+
+
+@pytest.mark.parametrize(
+    ("log", "unpassed", "hint"),
+    [
+        (TRACE + KERAS, ["KERAS_BACKEND"], "KERAS_BACKEND is set in your shell but was not passed to the script"),
+        (TRACE + KERAS, ["HF_HOME", "KERAS_BACKEND"], "use --env KERAS_BACKEND"),
+        (TRACE + KERAS, ["HF_HOME"], None),
+        (TRACE + KERAS, [], None),
+        (TRACE + KERAS, ["EVIL_BACKEND"], None),  # not in the table: the spec was changed
+        (TRACE + WANDB, ["WANDB_MODE"], "WANDB_MODE is set in your shell"),
+        ("wandb: ERROR api_key not configured (no-tty)\n", ["WANDB_MODE"], "WANDB_MODE is set in your shell"),
+        (TRACE + "ValueError: shapes", ["KERAS_BACKEND", "WANDB_MODE", "HF_HOME", "XLA_FLAGS"], None),
+        (ENVIRON % "/usr/lib/python3.12/os.py", [], PASS),
+        (ENVIRON % "<frozen os>", [], PASS),
+        (ENVIRON % "/store/runs/r/work/macos.py", [], None),
+    ],
+)
+def test_hint_at_variable_that_was_not_passed(log, unpassed, hint):
+    cause = explain_failure(log, WORK, "/py", 1, None, unpassed)
+    assert hint in cause["hint"] if hint else cause["hint"] is None
+
+
 def test_extended_cause():
     original = failure("x", "m", "h", "p")
     assert extend_message(original, "; n") == failure("x", "m; n", "h", "p") and extend_message("m", "; n") == "m; n"

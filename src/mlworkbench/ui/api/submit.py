@@ -51,7 +51,13 @@ _REQUEST_LIMITS: dict[str, Any] = {
         Field(description="--key: idempotency key; submitting it again returns the same run"),
     ],
     "locked": Annotated[Name | None, Field(description="--locked: reuse the exact environment of this run")],
-    "environment": Annotated[dict[SecretName, LongText], Field(max_length=1000, description="--env; not for secrets")],
+    "environment": Annotated[
+        dict[SecretName, LongText | None],
+        Field(
+            max_length=1000,
+            description="--env: name and value; null takes the value from the server's environment. Not for secrets",
+        ),
+    ],
     "secrets": Annotated[
         dict[SecretName, SecretStr | None],
         Field(

@@ -81,6 +81,7 @@ class Environment:
     facts: list[tuple[str, str]]
     packages: list[Package]
     variables: list[tuple[str, str]]
+    passed: list[str]  # names of variables that were passed from the submitting shell
     secrets: list[str]  # names only
     known: Annotated[bool, Field(description="The packages were recorded")]
 
@@ -161,6 +162,7 @@ def environment(history: History, run_id: str) -> Environment:
             (plain(name, 200), HIDDEN if looks_secret(name) else plain(value, 2000))
             for name, value in sorted(spec.environment.items())
         ],
+        passed=[plain(name, 200) for name in spec.passed],
         secrets=[plain(name, 200) for name in spec.secrets],
         known=lock.get("kind") == "managed" or bool(packages),
     )

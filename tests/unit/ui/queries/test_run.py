@@ -467,12 +467,13 @@ def test_code_files_and_differences(tmp_path):
 def test_environment_hides_secrets(tmp_path):
     lock = {"kind": "managed", "pip": [{"name": "b", "version": "2"}, 7], "conda": [{"name": "A", "version": "1"}]}
     variables = {"API_KEY": "s3cret", "MODE": "fast"}
-    stored = StoredRun(tmp_path, lock=lock, environment=variables, secrets=("TOKEN",))
+    stored = StoredRun(tmp_path, lock=lock, environment=variables, secrets=("TOKEN",), passed=("MODE",))
     environment = code.environment(stored.history, stored.id)
     assert [(package.name, package.version, package.source) for package in environment.packages] == [
         ("A", "1", "conda"),
         ("b", "2", "pip"),
     ]
     assert environment.variables == [("API_KEY", "***"), ("MODE", "fast")] and environment.secrets == ["TOKEN"]
+    assert environment.passed == ["MODE"]
     assert "s3cret" not in repr(environment)
     stored.history.close()

@@ -67,6 +67,8 @@ def _variables(environment: queries.Environment) -> None:
         with ui.element("section").classes("mlw-card"):
             heading("Environment variables")
             property_list(environment.variables, mono=True)
+            if environment.passed:
+                ui.label(f"Passed from the submitting shell: {', '.join(environment.passed)}").classes("mlw-faint")
     if environment.secrets:
         with ui.element("section").classes("mlw-card"):
             heading("Secrets")

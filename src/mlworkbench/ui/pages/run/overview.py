@@ -8,6 +8,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from ....metric_goal import MAX
+from ....report.output_locations import describe_unkept
 from ....report.run_records import left_out
 from ....report.units import duration, pluralize, size
 from ....report.value_format import format_value
@@ -95,6 +96,7 @@ def _properties(context: RunPageContext) -> None:
         ("Log", size(run.log_size) if run.log_size else None),
         ("Leftover processes", f"PID {', '.join(map(str, run.leftovers[:20]))}" if run.leftovers else None),
         ("Not recorded", "; ".join(left_out(run)) or None),
+        ("Not kept", describe_unkept(run)),
     ]
     with ui.element("section").classes("mlw-card"):
         heading("Properties")

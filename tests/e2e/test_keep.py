@@ -1,0 +1,66 @@
+"""Files that a script writes outside of outputs/: the summary names them, and ``Keep`` collects them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+LEAVE = """
+import os
+for path in ("hf_out/model.bin", "wandb/run-1/x.wandb", "lightning_logs/v0/checkpoints/a.ckpt", "mlflow.db",
+             "lightning_logs/v0/events.out.tfevents.1", "runs/events.out.tfevents.1", "__pycache__/a.pyc",
+             "data/new.csv", ".cache/x", "outputs/kept.txt"):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    open(path, "w").write("x" * (100 if path.startswith("hf_out") else 10))
+open("data/old.csv", "a").write("changed")
+os.symlink("/etc", "etc")
+os.symlink("run-1", "wandb/latest-run")
+"""
+
+
+def keep(project, name, *paths):
+    path = project / "aml_config" / f"{name}.runconfig"
+    path.write_text(f"{path.read_text()}\nKeep: [{', '.join(paths)}]\n")
+
+
+@pytest.fixture
+def project(user):
+    root = user.project("demo", train=LEAVE)
+    (root / "data").mkdir()
+    (root / "data" / "old.csv").write_text("old")
+    return root
+
+
+def test_files_outside_outputs_are_named(user, project):
+    done = user.mlw("submit", "train.py", cwd=project)
+    assert done.code == 0, done
+    names = "hf_out/, data/new.csv, lightning_logs/, mlflow.db, wandb/"
+    line = next(line for line in done.err.splitlines() if line.startswith("Not kept:"))
+    assert line == f"Not kept:  {names}; to collect them, add to aml_config/local.runconfig: Keep: [{names}]"
+    assert user.info(done.run)["unkept"] == names.split(", ")
+    assert line.split(":", 1)[1].split(";")[0].strip() in user.mlw("show", done.run, cwd=project).out
+
+
+def test_kept_files_are_outputs(user, project):
+    keep(project, "local", "wandb/", "mlflow.db", "data/new.csv", "hf_out", "lightning_logs/v0", "missing/", "etc")
+    done = user.mlw("submit", "train.py", cwd=project)
+    assert done.code == 0, done
+    assert "Not kept" not in done.err and "etc: a link" in done.err
+    outputs = user.folder(done.run) / "work" / "outputs"
+    assert sorted(os.listdir(outputs)) == ["data", "hf_out", "kept.txt", "lightning_logs", "mlflow.db", "wandb"]
+    assert os.listdir(outputs / "data") == ["new.csv"]
+    assert os.readlink(outputs / "wandb" / "latest-run") == "run-1"
+    assert user.info(done.run)["outputs"] == 8
+
+
+def test_kept_files_are_downloaded(shared_target):
+    target = shared_target()
+    (target.project / "train.py").write_text(LEAVE.replace("data/", "outputs/"))
+    keep(target.project, target.name, "wandb", "lightning_logs/")
+    done = target.submit("train.py")
+    assert done.code == 0, done
+    outputs = target.laptop.folder(done.run) / "work" / "outputs"
+    assert (outputs / "lightning_logs" / "v0" / "checkpoints" / "a.ckpt").read_text() == "x" * 10
+    assert (outputs / "wandb" / "run-1" / "x.wandb").exists()
+    assert "Not kept:  hf_out/, mlflow.db; to collect them" in done.err
