@@ -44,28 +44,26 @@ DEFAULT = PORTABLE + THIS_MACHINE
 
 SECRET_PARTS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL")
 
-# Start of a variable's name, and what the error of a script contains that misses such a variable.
-_SYMPTOMS = tuple(
-    (prefix, re.compile(pattern, re.IGNORECASE))
-    for prefix, pattern in (
-        ("KERAS_BACKEND", r"no module named '(tensorflow|torch|jax|theano|openvino)\b|\bkeras\b|invalid backend"),
-        ("TF_USE_LEGACY_KERAS", r"\b(tf_)?keras\b"),
-        ("JAX_PLATFORM", r"\bbackend\b|\bplatform\b|no module named 'jax"),
-        ("DGLBACKEND", r"\bdgl\b|no module named '(tensorflow|torch|mxnet)\b"),
-        ("DDE_BACKEND", r"\bdeepxde\b|no module named '(tensorflow|torch|jax|paddle)\b"),
-        ("GEOMSTATS_BACKEND", r"no module named '(autograd|torch)\b"),
-        ("MPLBACKEND", r"\bmatplotlib\b|\btkinter\b|\bdisplay\b|\bheadless\b|interactive framework"),
-        ("PYTORCH_ENABLE_MPS_FALLBACK", r"\bMPS\b"),
-        ("PYTORCH_", r"out of memory"),
-        ("XLA_", r"out of memory|RESOURCE_EXHAUSTED"),
-        ("HF_", r"hugging ?face|\bhf\.co\b|OfflineModeIsEnabled|LocalEntryNotFound"),
-        ("TRANSFORMERS_", r"hugging ?face|\bhf\.co\b|OfflineModeIsEnabled|LocalEntryNotFound"),
-        ("WANDB_", r"\bwandb\b|api_key not configured"),
-        ("COMET_", r"\bcomet"),
-        ("NEPTUNE_", r"\bneptune"),
-        ("MLFLOW_", r"\bmlflow"),
-        ("NLTK_DATA", r"\bnltk\b"),
-    )
+# Start of a variable's name, and what the error of a script contains that misses such a variable. The patterns are
+# compiled only after a failure, because every submit imports this module.
+_SYMPTOMS = (
+    ("KERAS_BACKEND", r"no module named '(tensorflow|torch|jax|theano|openvino)\b|\bkeras\b|invalid backend"),
+    ("TF_USE_LEGACY_KERAS", r"\b(tf_)?keras\b"),
+    ("JAX_PLATFORM", r"\bbackend\b|\bplatform\b|no module named 'jax"),
+    ("DGLBACKEND", r"\bdgl\b|no module named '(tensorflow|torch|mxnet)\b"),
+    ("DDE_BACKEND", r"\bdeepxde\b|no module named '(tensorflow|torch|jax|paddle)\b"),
+    ("GEOMSTATS_BACKEND", r"no module named '(autograd|torch)\b"),
+    ("MPLBACKEND", r"\bmatplotlib\b|\btkinter\b|\bdisplay\b|\bheadless\b|interactive framework"),
+    ("PYTORCH_ENABLE_MPS_FALLBACK", r"\bMPS\b"),
+    ("PYTORCH_", r"out of memory"),
+    ("XLA_", r"out of memory|RESOURCE_EXHAUSTED"),
+    ("HF_", r"hugging ?face|\bhf\.co\b|OfflineModeIsEnabled|LocalEntryNotFound"),
+    ("TRANSFORMERS_", r"hugging ?face|\bhf\.co\b|OfflineModeIsEnabled|LocalEntryNotFound"),
+    ("WANDB_", r"\bwandb\b|api_key not configured"),
+    ("COMET_", r"\bcomet"),
+    ("NEPTUNE_", r"\bneptune"),
+    ("MLFLOW_", r"\bmlflow"),
+    ("NLTK_DATA", r"\bnltk\b"),
 )
 
 
@@ -81,7 +79,7 @@ def unpassed_hint(error: str, unpassed: Collection[str]) -> Optional[str]:
     """
     for prefix, pattern in _SYMPTOMS:
         for name in DEFAULT:
-            if name.startswith(prefix) and name in unpassed and pattern.search(error):
+            if name.startswith(prefix) and name in unpassed and re.search(pattern, error, re.IGNORECASE):
                 return (
                     "%s is set in your shell but was not passed to the script; use --env %s,"
                     " or add it to PassEnvironment in the run configuration" % (name, name)
