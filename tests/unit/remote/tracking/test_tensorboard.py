@@ -19,7 +19,7 @@ from mlworkbench.remote.tracking.event_file import InvalidEventFile, _crc32c, _m
 from mlworkbench.remote.tracking.tensorboard import TensorBoardReader
 from mlworkbench.remote.tracking.tensorboard_search import EventFiles
 
-from ...cli.test_run_view import make_run
+from ...cli.test_follow_view import make_run
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 THEN = 1794757700.0  # a time before the recorded files were written
