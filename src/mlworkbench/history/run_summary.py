@@ -20,6 +20,7 @@ _NUMBERS = (int, float, bool)
 _INT64_LIMIT = 1 << 63
 _TEXT_FIELDS = ("name", "status", "parent")
 _TIME_FIELDS = ("started", "ended")
+_CHILD_FIELDS = (*_TEXT_FIELDS, *_TIME_FIELDS, "same", "deleted")
 _ENTRY_OVERHEAD = 100  # characters per entry besides its name and value, such as separators and a metric's span
 
 
@@ -225,7 +226,7 @@ class _ChildRecorder(_Recorder):
         spans = {name: Span(*span) for name, span in record.get("spans", {}).items()}
         metrics, params, tags, files = (record.get(name, {}) for name in ("metrics", "params", "tags", "files"))
         super().__init__(budget, metrics, spans, params, tags, files)
-        self._facts = {name: record[name] for name in (*_TEXT_FIELDS, *_TIME_FIELDS, "same", "deleted") if name in record}
+        self._facts = {name: record[name] for name in _CHILD_FIELDS if name in record}
 
     def update(self, data: JsonDict) -> None:
         for name in _TEXT_FIELDS:

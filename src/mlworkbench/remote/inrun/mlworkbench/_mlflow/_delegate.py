@@ -4,18 +4,14 @@ A database is opened only when a script uses it. Before a call, the experiments 
 copied there with the same IDs, because traces and others refer to them.
 """
 
+import inspect
 import logging
 import os
-from contextlib import contextmanager
 
 from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.abstract_store import AbstractStore
-from mlflow.utils.file_utils import path_to_local_file_uri
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from ._journal import locked
 
 # Methods that AbstractStore implements with other methods of the store.
 _INHERITED = frozenset(
@@ -33,31 +29,51 @@ class Database(object):
     """A store of MLflow on the SQLite file of this run. ``create`` gets its address."""
 
     def __init__(self, folder, create):
-        self._folder = folder
+        self._path = os.path.abspath(os.path.join(folder, "mlflow.db"))
         self._create = create
         self._store = None
         self._pid = None
 
     def open(self):
-        if self._store is None:
-            with _one_process(os.path.join(self._folder, "database.lock")):
-                self._store = self._try_create()
-        elif self._pid != os.getpid():  # connections must not be used after a fork
-            self._store.engine.dispose(close=False)
-        self._pid = os.getpid()
-        return self._store
+        with locked():
+            if self._store is None:
+                self._store = self._open_quietly()
+            elif self._pid != os.getpid():  # connections must not be used after a fork
+                self._store.engine.dispose(close=False)
+            self._pid = os.getpid()
+            return self._store
 
-    def _try_create(self):
-        path = os.path.abspath(os.path.join(self._folder, "mlflow.db"))
+    def _open_quietly(self):
         previous = logging.root.manager.disable
         logging.disable(logging.INFO)  # MLflow and Alembic print a line for each table
         try:
-            return self._create("sqlite:///" + path)
+            if not os.path.exists(self._path):
+                _create_tables(self._path)
+            return self._create("sqlite:///" + self._path)
         except ImportError as error:
             message = "this function of MLflow needs a database, and the package %s is not installed"
             raise MlflowException((message + "; install mlflow instead of mlflow-skinny") % (error.name or error))
         finally:
             logging.disable(previous)
+
+
+def _create_tables(path):
+    """Create the database under another name first, because several processes may start at the same time."""
+    part = "%s.%d-%s" % (path, os.getpid(), os.urandom(4).hex())
+    try:
+        tracking_database("sqlite:///" + part, os.path.dirname(path)).engine.dispose()
+        os.link(part, path)
+    except FileExistsError:
+        pass  # another process was faster
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+
+
+def tracking_database(address, artifacts):
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # noqa: PLC0415 - slow
+
+    return SqlAlchemyStore(address, artifacts)
 
 
 class Delegate(object):
@@ -66,16 +82,12 @@ class Delegate(object):
     def __init__(self, folder, store):
         self._store = store  # the store with the journals
         self._copied = {}  # kind and ID -> copied fields
-        self._database = Database(folder, self._create)
-
-    def _create(self, address):
-        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # noqa: PLC0415 - slow
-
-        return SqlAlchemyStore(address, self._store.artifact_root_uri)
+        self._database = Database(folder, lambda address: tracking_database(address, store.artifact_root_uri))
 
     def call(self, method, args, kwargs):
         database = self._database.open()
-        self._copy(database, _run_ids((args, kwargs), _MAX_DEPTH))
+        with locked():
+            self._copy(database, _run_ids((args, kwargs), _MAX_DEPTH))
         return getattr(database, method)(*args, **kwargs)
 
     def _copy(self, database, run_ids):
@@ -87,7 +99,9 @@ class Delegate(object):
         changed = [(kind, dict(facts)) for kind, facts in rows if self._copied.get((kind, _key(facts))) != facts]
         if not changed:
             return
-        with database.ManagedSessionMaker() as session:
+        # Newer versions have separate sessions for reading.
+        arguments = inspect.signature(database.ManagedSessionMaker).parameters
+        with database.ManagedSessionMaker(**({"read_only": False} if "read_only" in arguments else {})) as session:
             for kind, facts in changed:
                 session.merge(SqlExperiment(**_experiment(facts)) if kind == "experiment" else SqlRun(**_run(facts)))
         self._copied.update(((kind, _key(facts)), facts) for kind, facts in changed)
@@ -117,15 +131,6 @@ def _run_ids(value, depth):
     if isinstance(value, (list, tuple, set)):
         return set().union(*[_run_ids(item, depth - 1) for item in value]) if depth else set()
     return _run_ids(getattr(value, "trace_metadata", None), depth - 1) if depth else set()
-
-
-@contextmanager
-def _one_process(path):
-    """Let only one process create the tables."""
-    with open(path, "a") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def add_delegated_methods(store):

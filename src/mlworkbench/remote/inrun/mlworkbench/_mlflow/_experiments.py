@@ -191,6 +191,11 @@ class ExperimentsMixin(object):
 
 def check_max_results(max_results):
     """Raise MLflow's error if a search asks for too many results, or for none."""
-    if not isinstance(max_results, int) or not 1 <= max_results <= SEARCH_MAX_RESULTS_THRESHOLD:
-        message = "Invalid value %s for parameter 'max_results' supplied. It must be a positive integer of at most %d"
-        raise MlflowException(message % (max_results, SEARCH_MAX_RESULTS_THRESHOLD), INVALID_PARAMETER_VALUE)
+    expected = None
+    if not isinstance(max_results, int) or max_results < 1:
+        expected = "a positive integer"
+    elif max_results > SEARCH_MAX_RESULTS_THRESHOLD:
+        expected = "at most %d" % SEARCH_MAX_RESULTS_THRESHOLD
+    if expected:
+        message = "Invalid value %s for parameter 'max_results' supplied. It must be %s"
+        raise MlflowException(message % (max_results, expected), INVALID_PARAMETER_VALUE)

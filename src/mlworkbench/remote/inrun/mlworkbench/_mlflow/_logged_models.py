@@ -58,7 +58,7 @@ class _ModelJournal(object):
         from mlflow.entities import LoggedModel, LoggedModelStatus  # noqa: PLC0415 - new in MLflow 3
 
         metrics = [
-            make_metric(name, point[1], point[2], point[3], self.facts["model_id"], dataset, digest, point[0])
+            make_metric(point[0], name, point[1], point[2], point[3], self.facts["model_id"], dataset, digest)
             for (name, dataset, digest), point in self._latest.items()
         ]
         facts = {name: value for name, value in self.facts.items() if name != "lifecycle_stage"}

@@ -81,7 +81,8 @@ class RunJournal(object):
             return True
         if metric.timestamp > recent[0]:
             return False
-        return any(m.timestamp == metric.timestamp and (m.step, repr(m.value)) == point for m in self.history(metric.key))
+        earlier = [m for m in self.history(metric.key) if m.timestamp == metric.timestamp]
+        return any((m.step, repr(m.value)) == point for m in earlier)
 
     # -- entities ------------------------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ class RunJournal(object):
         return [self._metric(*line[1:]) for line in lines if line[0] == "metric" and line[1] == name]
 
     def _metric(self, name, *point):
-        return make_metric(name, *point, run_id=self.facts["run_id"])
+        return make_metric(self.facts["run_id"], name, *point)
 
 
 def metric_line(metric):
@@ -120,10 +121,9 @@ def metric_line(metric):
     return line + extra if any(extra) else line
 
 
-def make_metric(
-    name, value, timestamp, step, model_id=None, dataset_name=None, dataset_digest=None, run_id=None
-):
-    fields = {"model_id": model_id, "dataset_name": dataset_name, "dataset_digest": dataset_digest, "run_id": run_id}
+def make_metric(run_id, name, value, timestamp, step, *more):
+    """Return a point of a run. ``more`` are the model ID, the name of the dataset, and its digest (MLflow 3)."""
+    fields = dict(zip(("model_id", "dataset_name", "dataset_digest"), more), run_id=run_id)
     known = {field: content for field, content in fields.items() if field in _METRIC_FIELDS}
     return Metric(name, value, timestamp, step, **known)
 

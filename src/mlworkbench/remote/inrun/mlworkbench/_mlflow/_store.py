@@ -92,7 +92,8 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
             validation._validate_tag_name(name)
         if run_name and values.get(_NAME) and run_name != values[_NAME]:
             message = "Both 'run_name' argument and 'mlflow.runName' tag are specified, but with different values"
-            raise MlflowException("%s (%r, %r)." % (message, run_name, values[_NAME]), INVALID_PARAMETER_VALUE)
+            message += " (run_name='%s', mlflow.runName='%s')." % (run_name, values[_NAME])
+            raise MlflowException(message, INVALID_PARAMETER_VALUE)
         run_id = uuid.uuid4().hex
         is_first = values.get(_PARENT) is None and self._recorder.claim_first(run_id)
         default_name = (is_first and current_run.id) or _generate_random_name()
