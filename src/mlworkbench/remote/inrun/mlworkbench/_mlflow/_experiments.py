@@ -104,11 +104,10 @@ class ExperimentsMixin(object):
         if facts is None:
             return
         state = " in deleted state" if facts["lifecycle_stage"] == LifecycleStage.DELETED else ""
-        raise MlflowException("Experiment '%s' already exists%s." % (name, state), RESOURCE_ALREADY_EXISTS)
+        raise MlflowException("Experiment(name=%s) already exists%s." % (name, state), RESOURCE_ALREADY_EXISTS)
 
     def get_experiment(self, experiment_id):
         experiment_id = DEFAULT_ID if experiment_id is None else str(experiment_id)
-        validation._validate_experiment_id(experiment_id)
         with locked():
             if experiment_id not in self._experiments.refresh().facts:
                 raise MlflowException("No Experiment with id=%s exists" % experiment_id, RESOURCE_DOES_NOT_EXIST)

@@ -71,14 +71,15 @@ class Journal(object):
             self._apply(line)
             self._position = position
 
-    def read_all(self):
-        """Yield all lines, without changing the position."""
-        for line, _ in _lines(self.path, 0):
-            yield line
+    def read_all(self, *begin):
+        """Yield all lines, or those that begin with these values, without changing the position."""
+        for line, _ in _lines(self.path, 0, _encode(begin)[:-1].encode("ascii")):
+            if line[: len(begin)] == list(begin):
+                yield line
 
 
-def _lines(path, position):
-    """Yield complete, valid lines and the position after each of them."""
+def _lines(path, position, prefix=b"["):
+    """Yield complete, valid lines with this prefix, and the position after each of them."""
     rest = b""
     with open(path, "rb") as file:
         file.seek(position)
@@ -90,7 +91,7 @@ def _lines(path, position):
             rest = lines.pop()
             for line in lines:
                 position += len(line) + 1
-                if line:
+                if line.startswith(prefix):
                     content = _decode(line)
                     if content:
                         yield content, position

@@ -107,8 +107,7 @@ class RunJournal(object):
 
     def history(self, name):
         """Return all points of a metric, in the order in which they were logged."""
-        lines = self.journal.read_all()
-        return [self._metric(*line[1:]) for line in lines if line[0] == "metric" and line[1] == name]
+        return [self._metric(*line[1:]) for line in self.journal.read_all("metric", name)]
 
     def _metric(self, name, *point):
         return make_metric(self.facts["run_id"], name, *point)
