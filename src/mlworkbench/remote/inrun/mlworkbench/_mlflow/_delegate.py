@@ -112,7 +112,8 @@ def _key(facts):
 
 
 def _experiment(facts):
-    return dict(facts, experiment_id=int(facts["experiment_id"]))
+    values = {name: value for name, value in facts.items() if name != "token"}
+    return dict(values, experiment_id=int(facts["experiment_id"]))
 
 
 def _run(facts):

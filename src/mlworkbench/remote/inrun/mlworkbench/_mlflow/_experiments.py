@@ -61,6 +61,9 @@ class _ExperimentJournal(object):
     def find(self, name):
         return next((facts for facts in self.facts.values() if facts["name"] == name), None)
 
+    def next_id(self):
+        return str(1 + max(map(int, self.facts)))
+
     def entity(self, experiment):
         tags = [ExperimentTag(*item) for item in self.tags[experiment].items()]
         return Experiment.from_dictionary(dict(self.facts[experiment], tags=tags))
@@ -78,9 +81,10 @@ class ExperimentsMixin(object):
         now = get_current_time_millis()
         location = resolve_uri_if_local(location) if location else self._default_location(experiment_id)
         facts = {"name": name, "artifact_location": location, "lifecycle_stage": LifecycleStage.ACTIVE}
-        facts.update(creation_time=now, last_update_time=now)
+        facts.update(creation_time=now, last_update_time=now, token=uuid.uuid4().hex)
         tag_values = {tag.key: text(tag.value) for tag in tags}
         self._experiments.journal.append(["create", experiment_id, facts, tag_values])
+        return facts["token"]
 
     def _default_location(self, experiment_id):
         return append_to_uri_path(self.artifact_root_uri, experiment_id)
@@ -91,13 +95,14 @@ class ExperimentsMixin(object):
             validation._validate_experiment_artifact_location_length(artifact_location)
         for tag in tags or ():
             validation._validate_experiment_tag(tag.key, tag.value)
-        experiment_id = str(uuid.uuid4().int % 10**18)
         with locked():
-            self._require_new_name(name)
-            self._append_experiment(experiment_id, name, artifact_location, tags or ())
-            if experiment_id not in self._experiments.refresh().facts:  # another process created the name
+            while True:
                 self._require_new_name(name)
-        return experiment_id
+                experiment_id = self._experiments.next_id()
+                token = self._append_experiment(experiment_id, name, artifact_location, tags or ())
+                if self._experiments.refresh().facts.get(experiment_id, {}).get("token") == token:
+                    return experiment_id
+                # Another process has created an experiment with this ID at the same time: use the next one.
 
     def _require_new_name(self, name):
         facts = self._experiments.refresh().find(name)

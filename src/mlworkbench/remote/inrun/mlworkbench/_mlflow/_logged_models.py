@@ -54,7 +54,8 @@ class _ModelJournal(object):
             if before is None or point_order(values[4:]) >= point_order(before[1:]):
                 self._latest[name, dataset, digest] = values[3:]
 
-    def entity(self):
+    def entity(self, no_metrics=None):
+        """Return the model. MLflow's searches need an empty list if it has no metrics."""
         from mlflow.entities import LoggedModel, LoggedModelStatus  # noqa: PLC0415 - new in MLflow 3
 
         metrics = [
@@ -63,7 +64,7 @@ class _ModelJournal(object):
         ]
         facts = {name: value for name, value in self.facts.items() if name != "lifecycle_stage"}
         facts["status"] = LoggedModelStatus(facts["status"])
-        return LoggedModel(tags=dict(self.tags), params=dict(self.params), metrics=metrics, **facts)
+        return LoggedModel(tags=dict(self.tags), params=dict(self.params), metrics=metrics or no_metrics, **facts)
 
 
 class LoggedModelsMixin(object):
@@ -181,7 +182,8 @@ class LoggedModelsMixin(object):
             raise MlflowException(message, INVALID_PARAMETER_VALUE)
         with locked():
             models = self._models_of([str(experiment) for experiment in experiment_ids])
-        models = Search.sort(Search.filter_logged_models(models, filter_string, datasets), order_by)
+        conditions = [filter_string, datasets] if datasets else [filter_string]  # MLflow 3.0 has no datasets here
+        models = Search.sort(Search.filter_logged_models(models, *conditions), order_by)
         return PagedList(*Search.paginate(models, page_token, max_results or _MAX_RESULTS))
 
     def _models_of(self, experiment_ids):
@@ -192,7 +194,7 @@ class LoggedModelsMixin(object):
             except MlflowException:
                 continue  # deleted
             if model.facts["experiment_id"] in experiment_ids:
-                models.append(model.entity())
+                models.append(model.entity(no_metrics=[]))
         return models
 
 
