@@ -16,7 +16,7 @@ from ._journal import locked
 # Methods that AbstractStore implements with other methods of the store.
 _INHERITED = frozenset(
     "end_async_logging filter_active_experiment_ids flush_async_logging get_metric_history_bulk_interval"
-    " get_metric_history_bulk_interval_from_steps log_batch_async log_metric_async log_param_async log_spans_async"
+    " get_metric_history_bulk_interval_from_steps log_batch_async log_metric_async log_param_async"
     " resolve_trace_archival_config search_runs set_model_versions_tags set_tag_async shut_down_async_logging".split()
 )
 # Methods that MLflow calls although AbstractStore does not list them as public.

@@ -165,6 +165,7 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
         self._recorder.deleted(run.refresh().facts, is_deleted)
 
     def _search_runs(self, experiment_ids, filter_string, run_view_type, max_results, order_by, page_token):
+        max_results = SEARCH_MAX_RESULTS_THRESHOLD if max_results is None else max_results
         if max_results > SEARCH_MAX_RESULTS_THRESHOLD:
             message = "Invalid value for request parameter max_results. It must be at most %d, but got value %d"
             raise MlflowException(message % (SEARCH_MAX_RESULTS_THRESHOLD, max_results), INVALID_PARAMETER_VALUE)
