@@ -210,14 +210,14 @@ except ValueError:
 """
 
 
-def test_nested_and_later_runs_are_children(run):
+def test_nested_and_later_runs_are_children(run, user):
     ran = run(SEVERAL)
     assert ran.info["best"] == 3.0 and "loss" not in ran.info and "late" not in ran.info
     children = ran.children()
     assert sorted(children) == ["fold of 1", "fold of 2", "later", "lr 1", "lr 2", "parent"]
     for lr in (1, 2):
         child = children[f"lr {lr}"]
-        assert child["parent"] is None and child["status"] == "completed", "None: this run"
+        assert child["parent"] == children["parent"]["run"] and child["status"] == "completed"
         assert child["started"] <= child["ended"]
         assert children[f"fold of {lr}"]["parent"] == child["run"]
         assert ran.named("param", child["run"]) == {"lr": str(lr)}
@@ -226,7 +226,41 @@ def test_nested_and_later_runs_are_children(run):
         assert (ran.outputs / file["path"]).read_text() == "mine"
     assert children["later"]["status"] == "failed"
     assert ran.named("metric", children["later"]["run"]) == {"late": 1.0}
-    assert children["parent"]["same"] is True, "it was one of several after all"
+    assert children["parent"]["same"] is True, "it has the data of the run"
+    parent, later = (f"{ran.id}.{children[name]['run'][:8]}" for name in ("parent", "later"))
+    assert ran.info["children"] == [parent, later]
+    first = user.info(parent)
+    assert (first["name"], first["status"], first["best"]) == ("parent", "Completed", 3.0)
+    assert first["parent_run_id"] == ran.id
+    assert user.info(f"{ran.id}.{children['lr 1']['run'][:8]}")["parent_run_id"] == parent
+
+
+TOP_LEVEL = """
+import mlflow
+
+ids = []
+for number in range(3):
+    with mlflow.start_run(run_name="trial %d" % number) as run:
+        mlflow.log_metric("score", number)
+    ids.append(run.info.run_id)
+for number in (0, 2):
+    mlflow.delete_run(ids[number])
+print("ids", *ids)
+"""
+
+
+def test_top_level_runs_are_children_and_deleted_ones_are_marked(run, user):
+    ran = run(TOP_LEVEL)
+    ids = [f"{ran.id}.{mlflow_id[:8]}" for mlflow_id in ran.out.split("ids ")[1].split()]
+    assert sorted(ran.info["children"]) == sorted(ids)
+    shown = [user.info(child) for child in ids]
+    assert [child["name"] for child in shown] == ["trial 0", "trial 1", "trial 2"]
+    assert [child["score"] for child in shown] == [0.0, 1.0, 2.0]
+    assert [child["parent_run_id"] for child in shown] == [ran.id] * 3
+    assert [child["detail"] for child in shown] == ["deleted", None, "deleted"]
+    assert ran.info["detail"] is None, "the run itself was not deleted"
+    page = user.mlw("history", "show", ran.id, cwd=user.home / "demo").out
+    assert page.count("Completed (deleted)") == 2, page
 
 
 PROCESSES = """
@@ -296,6 +330,125 @@ def test_model_is_logged_loaded_and_registered(run):
     assert ran.err.count("registry lasts for this run only") + ran.out.count("registry lasts for this run only") == 1
 
 
+MODEL_METRICS = """
+import mlflow
+
+
+def scale(rows):
+    return [2 * row for row in rows]
+
+
+with mlflow.start_run() as run:
+    name = {"name" if mlflow.__version__ >= "3" else "artifact_path": "doubler"}
+    mlflow.pyfunc.log_model(python_model=scale, input_example=["a"], **name)
+    mlflow.log_metric("acc", 0.5)
+    mlflow.log_metric("acc/val", 0.25)
+    mlflow.log_params({"size": 1, "size/inner": 2})
+    mlflow.set_tags({"note": "a", "note/inner": "b"})
+data = mlflow.get_run(run.info.run_id).data
+print("values", data.metrics["acc"], data.metrics["acc/val"], data.params["size/inner"], data.tags["note/inner"])
+"""
+
+
+def test_names_that_begin_with_another_name(run):
+    ran = run(MODEL_METRICS, *NO_SEARCH)
+    assert "values 0.5 0.25 2 b" in ran.out
+    assert (ran.info["acc"], ran.info["acc/val"]) == (0.5, 0.25)
+    assert "conflict" not in ran.err + ran.out
+
+
+TRACES = """
+import mlflow
+
+
+@mlflow.trace
+def add(first, second):
+    return first + second
+
+
+mlflow.set_experiment("agents")
+with mlflow.start_run() as run:
+    add(1, 2)
+with mlflow.start_run() as other:
+    pass
+mlflow.flush_trace_async_logging()
+for id in (run.info.run_id, other.info.run_id):
+    print("of run", len(mlflow.search_traces(run_id=id, return_type="list")))
+(trace,) = mlflow.search_traces(return_type="list")
+print("spans", [(span.name, span.outputs) for span in trace.data.spans])
+mlflow.log_feedback(trace_id=trace.info.trace_id, name="correct", value=True)
+print("feedback", mlflow.get_trace(trace.info.trace_id).info.assessments[0].value)
+mlflow.genai.register_prompt("greeting", "hello {{name}}")
+print("prompt", mlflow.genai.load_prompt("prompts:/greeting/1").format(name="you"))
+data = mlflow.genai.create_dataset("questions", experiment_id=run.info.experiment_id)
+data.merge_records([{"inputs": {"question": "why"}}])
+print("records", len(data.to_df()))
+"""
+
+
+@pytest.mark.parametrize("python", [NEWEST], indirect=True)
+def test_traces_and_prompts_are_stored_in_the_run(run):
+    ran = run(TRACES)
+    assert "spans [('add', 3)]" in ran.out
+    assert ran.out.count("of run 1") == ran.out.count("of run 0") == 1
+    assert "feedback True" in ran.out and "prompt hello you" in ran.out and "records 1" in ran.out
+    assert (ran.folder / "work" / ".mlflow" / "mlflow.db").is_file()
+
+
+CONTRACT = """
+import inspect, json, sys
+import mlflow
+from mlflow.store.model_registry import abstract_store as registry
+from mlflow.store.tracking import abstract_store as tracking
+from mlflow.tracking._model_registry.utils import _get_store as registry_store
+from mlflow.tracking._tracking_service.utils import _get_store as tracking_store
+
+sys.modules["sqlalchemy"] = None  # as with mlflow-skinny
+try:
+    mlflow.MlflowClient().search_registered_models()
+except mlflow.MlflowException as error:
+    print("error", error)
+del sys.modules["sqlalchemy"]
+
+
+def check(abstract, store, database):
+    missing, unknown, nowhere = [], [], []
+    names = [name for name in dir(abstract) if name[0] != "_" and inspect.isfunction(getattr(abstract, name))]
+    for name in names:
+        method, inherited = getattr(type(store), name), getattr(abstract, name)
+        if method is inherited and "NotImplementedError" in inspect.getsource(method):
+            missing.append(name)
+        if method is inherited and getattr(method, "__isabstractmethod__", False):
+            missing.append(name)
+        accepted = inspect.signature(method).parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+            unknown += [(name, other) for other in inspect.signature(inherited).parameters if other not in accepted]
+        is_delegated = method.__module__.startswith("mlworkbench") and method.__qualname__.startswith("_delegated")
+        stock = getattr(database, name)
+        if is_delegated and stock is inherited and "NotImplementedError" in inspect.getsource(stock):
+            nowhere.append(name)
+    print(json.dumps({"count": len(names), "missing": missing, "unknown": unknown, "nowhere": nowhere}))
+
+
+from mlflow.store.model_registry.sqlalchemy_store import SqlAlchemyStore as RegistryDatabase
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+check(tracking.AbstractStore, tracking_store(), SqlAlchemyStore)
+check(registry.AbstractStore, registry_store(), RegistryDatabase)
+"""
+
+
+def test_store_has_every_method_of_mlflow(run):
+    """Each public method of the installed version is implemented or delegated, with all parameters."""
+    ran = run(CONTRACT)
+    assert "package sqlalchemy is not installed; install mlflow instead of mlflow-skinny" in ran.out, ran.out
+    tracking, registry = (json.loads(line) for line in ran.out.splitlines() if line.startswith('{"count"'))
+    assert tracking["count"] >= 25 and registry["count"] >= 20
+    assert tracking["missing"] == tracking["unknown"] == registry["missing"] == registry["unknown"] == []
+    # No local store of MLflow implements these.
+    assert set(tracking["nowhere"]) <= {"get_online_trace_details", "unlink_traces_from_run"}
+
+
 SKLEARN = """
 import mlflow
 from sklearn.datasets import load_iris
@@ -314,7 +467,8 @@ def test_autolog_of_scikit_learn(run):
     assert params["cv"] == "2" and params["best_C"] in ("1", "10")
     tried = [ran.named("param", child["run"])["C"] for child in ran.children().values()]
     assert sorted(tried) == ["1", "10"], "one child for each candidate"
-    assert all(child["parent"] is None for child in ran.children().values())
+    ids = [f"{ran.id}.{child['run'][:8]}" for child in ran.children().values()]
+    assert sorted(ran.info["children"]) == sorted(ids), "all of them are children of this run"
     assert ran.files()["training_confusion_matrix.png"] == "image"
     assert ran.files()["cv_results.csv"] == "table"
     models = {data["name"] for data in ran.of("file") if data["as"] == "model"}
@@ -435,3 +589,20 @@ def test_exported_experiment_does_not_move_the_run(run, user):
     user.env["MLFLOW_EXPERIMENT_NAME"] = "vision"
     ran = run("import mlflow; mlflow.log_metric('loss', 0.5)")
     assert ran.info["loss"] == 0.5 and ran.children() == {}
+
+
+def test_untracked_run_uses_the_store_of_mlflow(run):
+    """With TrackedRun: false, the history has no metrics, and MLflow's own tools can read what the script logged."""
+    done = run(
+        """
+import mlflow
+from mlflow import MlflowClient
+with mlflow.start_run():
+    mlflow.log_metric("loss", 0.5)
+found = MlflowClient("sqlite:///mlflow.db").search_runs(["0"])
+print("stored", [run.data.metrics for run in found])
+""",
+        configure=lambda root: set_runconfig_key(root, "local", "TrackedRun", "false"),
+    )
+    assert "stored [{'loss': 0.5}]" in done.out
+    assert done.lines == []

@@ -39,7 +39,7 @@ def assert_logged(laptop, done):
     assert ran.named("param") == {"lr": "0.1", "depth": "5"}
     assert ran.named("tag")["stage"] == "trial"
     child = ran.children()["inner"]
-    assert child["parent"] is None and child["status"] == "completed"
+    assert ran.info["children"] == [f"{ran.id}.{child['run'][:8]}"] and child["status"] == "completed"
     assert ran.named("metric", child["run"]) == {"fold": 7.0}
     assert ran.files() == {"notes/one.txt": "text"}
     assert (ran.outputs / "notes" / "one.txt").read_text() == "a note"

@@ -12,6 +12,7 @@ from hashlib import sha256
 from ..model import JsonDict, Run, RunSpec, Span, Status
 from ..remote.shared import run_endings
 
+DELETED = "deleted"  # status detail of a nested run that the script deleted
 _ENDINGS = {
     "completed": (Status.COMPLETED, run_endings.SUCCEEDED),
     "failed": (Status.FAILED, run_endings.FAILED),
@@ -23,11 +24,16 @@ def children_of(run: Run) -> list[Run]:
     """Return the nested runs of a run. If two would get the same ID, the first one is used."""
     children: dict[str, Run] = {}
     for name, record in run.children.items():
-        if record.get("same"):
-            continue  # the script's first run is the run itself
         child = _child(run, name, record)
+        if record.get("same"):
+            child = _with_data_of(run, child)
         children.setdefault(child.id, child)
     return list(children.values())
+
+
+def same_as(run: Run) -> list[str]:
+    """Return the IDs of nested runs that have the data of the whole run. See ``_with_data_of``."""
+    return [child_id(run.id, name) for name, record in run.children.items() if record.get("same")]
 
 
 def child_id(parent: str, name: str) -> str:
@@ -47,6 +53,7 @@ def _child(run: Run, name: str, record: JsonDict) -> Run:
         _spec(run, name, record),
         status=status,
         ending=ending,
+        detail=DELETED if record.get("deleted") else None,
         accepted=run.accepted,
         started=record.get("started") or run.started,
         ended=record.get("ended") or run.ended,
@@ -59,12 +66,17 @@ def _child(run: Run, name: str, record: JsonDict) -> Run:
     )
 
 
+def _with_data_of(run: Run, child: Run) -> Run:
+    """Return the script's first run. It represented the whole run until the script created more, so it has its data."""
+    return replace(
+        child, metrics=run.metrics, spans=run.spans, params=run.params, told_tags=run.told_tags, files=run.files
+    )
+
+
 def _spec(run: Run, name: str, record: JsonDict) -> RunSpec:
     run_id = child_id(run.id, name)
     parent_name = record.get("parent")
-    is_top_level = (
-        parent_name is None or parent_name == name or run.children.get(parent_name, {"same": True}).get("same")
-    )
+    is_top_level = parent_name == name or parent_name not in run.children
     parent = run.id if is_top_level else child_id(run.id, str(parent_name))
     return replace(
         run.spec,

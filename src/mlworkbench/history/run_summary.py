@@ -21,6 +21,7 @@ _NUMBERS = (int, float, bool)
 _INT64_LIMIT = 1 << 63
 _TEXT_FIELDS = ("name", "status", "parent")
 _TIME_FIELDS = ("started", "ended")
+_CHILD_FIELDS = (*_TEXT_FIELDS, *_TIME_FIELDS, "same", "deleted")
 _ENTRY_OVERHEAD = 100  # characters per entry besides its name and value, such as separators and a metric's span
 
 
@@ -267,7 +268,7 @@ class _ChildRecorder(_Recorder):
         spans = {name: Span(*span) for name, span in record.get("spans", {}).items()}
         metrics, params, tags, files = (record.get(name, {}) for name in ("metrics", "params", "tags", "files"))
         super().__init__(budget, metrics, spans, params, tags, files)
-        self._facts = {name: record[name] for name in (*_TEXT_FIELDS, *_TIME_FIELDS, "same") if name in record}
+        self._facts = {name: record[name] for name in _CHILD_FIELDS if name in record}
 
     def update(self, data: JsonDict) -> None:
         for name in _TEXT_FIELDS:
@@ -278,6 +279,8 @@ class _ChildRecorder(_Recorder):
                 self._facts[name] = float(data[name])
         if data.get("same") is True:
             self._facts["same"] = True
+        if isinstance(data.get("deleted"), bool):
+            self._facts["deleted"] = data["deleted"]
 
     def to_json(self) -> JsonDict:
         # Use lists, as the index does: otherwise, updating one child would make all children seem changed.

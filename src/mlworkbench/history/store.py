@@ -332,7 +332,9 @@ def _write_children(connection: apsw.Connection, old_run: Run, run: Run) -> None
     """Write the nested runs that changed, preserving users' annotations."""
     is_ending = run.status.final != old_run.status.final
     changed = {
-        child_id(run.id, name) for name, data in run.children.items() if is_ending or data != old_run.children.get(name)
+        child_id(run.id, name)
+        for name, data in run.children.items()
+        if is_ending or data.get("same") or data != old_run.children.get(name)  # "same": it has the data of the run
     }
     for child in children_of(run) if changed else ():
         if child.id not in changed:

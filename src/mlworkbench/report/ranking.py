@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..history.expression import Compare, Condition, Join
+from ..history.nested_runs import same_as
 from ..history.parameters import run_parameters, text
 from ..history.run_query import Query
 from ..history.store import History
@@ -27,8 +28,11 @@ class Ranking:
         largest = sys.float_info.max
         is_finite: Condition = Join("and", (Compare(self._name, ">=", -largest), Compare(self._name, "<=", largest)))
         where = is_finite if filters.where is None else Join("and", (is_finite, filters.where))
-        query = replace(filters, where=where, sort=self._name, descending=self.goal == "max", oldest=True, limit=limit)
-        return history.search(query)
+        query = replace(filters, where=where, sort=self._name, descending=self.goal == "max", oldest=True)
+        # The first of several MLflow runs in a script has the data of the whole run and counts once, as the nested run.
+        runs = history.search(replace(query, limit=2 * limit))
+        ids = {run.id for run in runs}
+        return [run for run in runs if ids.isdisjoint(same_as(run))][:limit]
 
     def value(self, run: Run) -> Any:
         span = run.spans.get(self.metric)

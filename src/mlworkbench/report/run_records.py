@@ -206,7 +206,7 @@ def outcome(run: Run) -> str:
 def ending(run: Run) -> str | None:
     """Return details beyond the status, such as ``exit 3`` or what the run is waiting for."""
     return (
-        _exit_text(run)
+        _exit_text(run) or (run.detail if run.spec.inside else None)
         if run.ending == run_endings.FAILED
         else _ENDING_LABELS.get(run.ending or "", run.ending) or run.detail
     )

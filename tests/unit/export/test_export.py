@@ -327,6 +327,7 @@ def test_what_a_script_made_inside_has_its_own_points_and_files(tmp_path):
     folder = tmp_path / "runs" / spec(0).id
     lines = [{"n": "x", "v": 1.0, "t": 1.0, "i": 1}]
     lines.append({"k": "metric", "d": {"run": inner, "name": "x", "value": 2.0, "step": 1}, "t": 1.0, "i": 2})
+    lines.append({"k": "child", "d": {"run": same, "same": True}, "t": 1.0, "i": 3})
     files = {f"mlflow/{inner}/own.txt": b"1", "mlflow/other.txt": b"2", "main.txt": b"3"}
     item(folder, lines=lines, files=files)
     from mlworkbench.history.nested_runs import children_of
@@ -335,9 +336,10 @@ def test_what_a_script_made_inside_has_its_own_points_and_files(tmp_path):
     history.update(run.id, lambda _: run)
     items = make_items(history, [run, *children_of(run)], record, to_display)
     found = json.loads(written(write_json, items, all_points=True))["runs"]
-    assert [[one["points"]["value"] for one in run["series"]] for run in found] == [[[1.0]], [[2.0]]]
+    assert [[one["points"]["value"] for one in run["series"]] for run in found] == [[[1.0]], [[2.0]], [[1.0]]]
     assert [[one["path"] for one in run["files"]] for run in found] == [
         ["main.txt", "mlflow/other.txt"],
         ["own.txt"],
+        [],
     ]
     history.close()

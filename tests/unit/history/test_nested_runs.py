@@ -20,6 +20,7 @@ from mlworkbench.history.parameters import run_parameters
 from mlworkbench.history.rows import ReadPosition
 from mlworkbench.history.run_query import Query
 from mlworkbench.model import Annotations, Entry, Run, Status
+from mlworkbench.report.run_records import children_ids, outcome, record
 from tests.unit.history.test_run_state import SPEC
 from tests.unit.history.test_store import paths, spec
 
@@ -121,11 +122,25 @@ def test_nested_runs():
     assert children_of(replace(run, status=Status.FAILED))[1].status is Status.FAILED, "it ended with its parent"
 
 
-def test_the_first_of_several_runs_is_the_run_itself():
-    first = record_line("child", run=ONE, parent=None, name="first", same=True)
-    run = ingest(lines({"n": "loss", "v": 0.5}, first, record_line("child", run=TWO, parent=ONE, name="second")))
-    (two,) = children_of(run)
-    assert (two.name, two.spec.parent) == ("second", SPEC.id)
+def test_the_first_of_several_runs_has_the_data_of_the_run():
+    first = record_line("child", run=ONE, parent=None, name="first", same=True, status="completed", ended=9.0)
+    nested = record_line("child", run=TWO, parent=ONE, name="second")
+    run = ingest(lines({"n": "loss", "v": 0.5}, nested))
+    assert [child.spec.parent for child in children_of(run)] == [SPEC.id], "the first run is the only one"
+    run = ingest(lines({"n": "loss", "v": 0.5}, first, nested))
+    one, two = children_of(run)
+    assert (one.name, one.spec.parent, one.metrics, one.status) == ("first", SPEC.id, {"loss": 0.5}, Status.COMPLETED)
+    assert (two.name, two.spec.parent, two.metrics) == ("second", one.id, {})
+    assert children_ids(run) == [one.id]
+
+
+def test_a_deleted_nested_run_is_marked():
+    create = record_line("child", run=ONE, name="one", status="failed")
+    delete, restore = record_line("child", run=ONE, deleted=True), record_line("child", run=ONE, deleted=False)
+    (deleted,) = children_of(ingest(lines(create, delete)))
+    assert record(deleted)["detail"] == "deleted" and outcome(deleted) == "Failed (deleted)"
+    (restored,) = children_of(ingest(lines(create, delete, restore)))
+    assert outcome(restored) == "Failed"
 
 
 def test_odd_names_of_nested_runs_give_valid_ids():

@@ -6,7 +6,7 @@ MLflow loads this module with every ``import mlflow``, so all imports are deferr
 
 
 def tracking_store(store_uri=None, artifact_uri=None):
-    """Return the store for ``mlw:``: MLflow's file store in the run folder. It also records writes."""
+    """Return the store for ``mlw:``: journals in the run folder. It also records writes."""
     from ._store import open_store  # noqa: PLC0415 - every import of mlflow would wait for it
 
     return open_store()

@@ -1,44 +1,28 @@
-"""Locations of MLflow's files in this run, and how to open its file store."""
+"""Locations of MLflow's files in this run."""
 
 import os
-import threading
-from contextlib import contextmanager
 
 from .._run import run
 
-_ALLOW_VARIABLE = "MLFLOW_ALLOW_FILE_STORE"
-_lock = threading.Lock()
-
 
 def store_root():
-    """Return the folder of the file store.
+    """Return the folder of the tracking store; the current folder if nothing is recorded.
 
     It is below work/, because containers can write only to work/ and metrics/ in the run folder.
     """
-    return os.path.join(run.folder, "work", ".mlflow") if run.folder else os.path.abspath("mlruns")
+    return os.path.join(run.folder, "work", ".mlflow") if run.folder else os.getcwd()
 
 
 def artifact_root():
     """Return the folder for artifacts of all MLflow runs except the first, which uses outputs/ itself."""
-    return os.path.join(run.outputs, "mlflow") if run.folder else store_root()
+    return os.path.join(run.outputs, "mlflow") if run.folder else os.path.abspath("mlruns")
 
 
-@contextmanager
-def file_store_allowed():
-    """Set the variable that MLflow 3.13 and newer require to open a file store.
-
-    It is set only briefly, so that MLflow behaves as usual for the script.
-    """
-    with _lock:
-        previous = os.environ.get(_ALLOW_VARIABLE)
-        os.environ[_ALLOW_VARIABLE] = "true"
-        try:
-            yield
-        finally:
-            if previous is None:
-                os.environ.pop(_ALLOW_VARIABLE, None)
-            else:
-                os.environ[_ALLOW_VARIABLE] = previous
+def create_root():
+    """Create the folder of the store, and return it."""
+    folder = store_root()
+    os.makedirs(folder, exist_ok=True)
+    return folder
 
 
 def relative_to_outputs(path):

@@ -1,303 +1,303 @@
-"""MLflow's file store in the run folder, which also records its writes for the history.
+"""MLflow's tracking store in the run folder, which also records its writes for the history.
 
-The first MLflow run of a script represents this run. Nested and later runs are its children. One
-file determines which run was first, for all processes of a script.
+Experiments, runs, and logged models are journals (``_journal.py``): metric names are data in them, never file names.
+Everything else of MLflow, such as traces, is delegated to MLflow's SQLite store (``_delegate.py``).
 """
 
 import json
 import os
-import shutil
-import threading
+import uuid
 
-from mlflow.store.tracking.file_store import FileStore
-from mlflow.utils.file_utils import local_file_uri_to_path, path_to_local_file_uri
+from mlflow.entities import LifecycleStage, Param, RunStatus, RunTag, ViewType
+from mlflow.entities.run_info import check_run_is_active
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, INVALID_STATE, RESOURCE_DOES_NOT_EXIST
+from mlflow.store.entities.paged_list import PagedList
+from mlflow.store.tracking import SEARCH_MAX_RESULTS_THRESHOLD
+from mlflow.store.tracking.abstract_store import AbstractStore
+from mlflow.utils import validation
+from mlflow.utils.file_utils import path_to_local_file_uri
+from mlflow.utils.name_utils import _generate_random_name
+from mlflow.utils.search_utils import SearchUtils
+from mlflow.utils.time import get_current_time_millis
+from mlflow.utils.uri import append_to_uri_path
 
-from .._log import log_point, record
-from .._run import run, warn_once
-from ._location import artifact_root, file_store_allowed, relative_to_outputs, store_root
+from .._run import run as current_run
+from ._delegate import Delegate, add_delegated_methods, tracking_database
+from ._experiments import DEFAULT_ID, ExperimentsMixin, text
+from ._journal import locked
+from ._location import artifact_root, create_root
+from ._logged_models import LoggedModelsMixin
+from ._recorder import Recorder
+from ._run_journal import RunJournal, metric_line
 
-_STATUS = {
-    "FINISHED": "completed",
-    "FAILED": "failed",
-    "KILLED": "cancelled",
-    "RUNNING": "running",
-    "SCHEDULED": "queued",
-}
-_FINAL = ("FINISHED", "FAILED", "KILLED")
-_MAX_REMEMBERED = 1000  # maximum number of points with the same timestamp, per series
-_DATASET_FIELDS = ("source_type", "source", "schema", "profile")
-_MAX_FIELD = 60000  # maximum number of characters
 _PARENT, _NAME = "mlflow.parentRunId", "mlflow.runName"
-_TABLES, _MODELS = "mlflow.loggedArtifacts", "mlflow.log-model.history"
+_MODELS = "mlflow.log-model.history"
 
 
-class Store(FileStore):
+class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
     def __init__(self, folder, artifacts):
-        self._first_file = os.path.join(folder, "first")
-        self._first = None  # ID of the first MLflow run, which represents this run
-        self._has_several = False  # another top-level run was started
-        self._current = threading.local()  # the run or model that this thread is creating
-        self._infos = {}
-        self._last_points = {}  # (run, metric name) -> time and last points
-        super(Store, self).__init__(folder, path_to_local_file_uri(artifacts))
+        super(Store, self).__init__()
+        self._folder = os.path.join(folder, "runs")
+        os.makedirs(self._folder, exist_ok=True)
+        self.artifact_root_uri = path_to_local_file_uri(artifacts)
+        self._runs = {}
+        self._recorder = Recorder(folder, self._find_facts)
+        self._delegate = Delegate(folder, self)
+        self._open_experiments(folder)
+        self._open_models(folder)
 
     # -- runs ----------------------------------------------------------------------------------------------
 
+    def _run(self, run_id):
+        """Return a run with everything that any process has written. Call it with the lock held."""
+        run = self._find_run(run_id)
+        if run is None:
+            raise MlflowException("Run with id=%s not found" % run_id, RESOURCE_DOES_NOT_EXIST)
+        return run
+
+    def _find_run(self, run_id):
+        run = self._runs.get(run_id)
+        if run is None:
+            validation._validate_run_id(run_id)
+            run = RunJournal(os.path.join(self._folder, run_id + ".jsonl"))
+            if not run.refresh().facts:
+                return None
+            self._runs[run_id] = run
+        return run.refresh()
+
+    def _find_facts(self, run_id):
+        with locked():
+            run = self._find_run(run_id)
+            return run and run.facts
+
+    def _active_run(self, run_id):
+        run = self._run(run_id)
+        if run.facts["lifecycle_stage"] != LifecycleStage.ACTIVE:
+            check_run_is_active(run.info())
+        return run
+
+    def _runs_of(self, experiment_ids):
+        names = [name[: -len(".jsonl")] for name in os.listdir(self._folder) if name.endswith(".jsonl")]
+        runs = [run for run in map(self._find_run, names) if run]
+        return [run for run in runs if run.facts["experiment_id"] in experiment_ids]
+
     def create_run(self, experiment_id, user_id, start_time, tags, run_name):
-        tags_by_name = {tag.key: tag.value for tag in tags or ()}
-        parent = tags_by_name.get(_PARENT)
-        is_first = parent is None and self._claim_first()
-        if is_first and not run_name and not tags_by_name.get(_NAME):
-            run_name = run.id
-        self._current.creating_run, self._current.is_first = True, is_first
+        experiment = self.get_experiment(DEFAULT_ID if experiment_id is None else experiment_id)
+        if experiment.lifecycle_stage != LifecycleStage.ACTIVE:
+            message = "Could not create run under non-active experiment with ID %s."
+            raise MlflowException(message % experiment.experiment_id, INVALID_STATE)
+        values = {tag.key: text(tag.value) for tag in tags or ()}
+        for name in values:
+            validation._validate_tag_name(name)
+        if run_name and values.get(_NAME) and run_name != values[_NAME]:
+            message = "Both 'run_name' argument and 'mlflow.runName' tag are specified, but with different values"
+            message += " (run_name='%s', mlflow.runName='%s')." % (run_name, values[_NAME])
+            raise MlflowException(message, INVALID_PARAMETER_VALUE)
+        run_id = uuid.uuid4().hex
+        is_first = values.get(_PARENT) is None and self._recorder.claim_first(run_id)
+        default_name = (is_first and current_run.id) or _generate_random_name()
+        values[_NAME] = run_name or values.get(_NAME) or default_name
+        facts = {
+            "run_id": run_id,
+            "run_name": values[_NAME],
+            "experiment_id": experiment.experiment_id,
+            "artifact_uri": self._run_location(experiment, run_id, is_first),
+            "user_id": user_id,
+            "status": RunStatus.to_string(RunStatus.RUNNING),
+            "start_time": start_time,
+            "end_time": None,
+            "lifecycle_stage": LifecycleStage.ACTIVE,
+        }
+        lines = [["info", facts]] + [["tag", name, value] for name, value in values.items()]
         try:
-            created = super(Store, self).create_run(experiment_id, user_id, start_time, tags, run_name)
+            RunJournal(os.path.join(self._folder, run_id + ".jsonl")).journal.append(*lines)
         except BaseException:
             if is_first:
-                os.unlink(self._first_file)
+                self._recorder.release_first()
             raise
-        finally:
-            self._current.creating_run = False
-        if is_first:
-            self._save_first(created.info.run_id)
-        else:
-            self._record_child(created.info, parent)
-        for name, value in created.data.tags.items():
-            self._record_tag(created.info.run_id, name, value)
-        return created
+        self._recorder.created(facts, values)
+        return self.get_run(run_id)
+
+    def _run_location(self, experiment, run_id, is_first):
+        """Return the artifact folder of a run: outputs/ for the first one, unless the script set another location."""
+        if not self._is_default_location(experiment.artifact_location):
+            return append_to_uri_path(experiment.artifact_location, run_id, "artifacts")
+        folder = current_run.outputs if is_first else os.path.join(artifact_root(), run_id)
+        return path_to_local_file_uri(folder)
+
+    def _is_default_location(self, uri):
+        return bool(current_run.outputs) and uri.startswith(self.artifact_root_uri + "/")
+
+    def get_run(self, run_id):
+        with locked():
+            return self._run(run_id).entity()
 
     def update_run_info(self, run_id, run_status, end_time, run_name):
-        info = super(Store, self).update_run_info(run_id, run_status, end_time, run_name)
-        if getattr(self._current, "creating_run", False):
-            return info
-        if self._owner(run_id):
-            changed = {"run": run_id, "name": info.run_name, "status": _STATUS.get(info.status)}
-            if info.status in _FINAL and info.end_time:
-                changed["ended"] = info.end_time / 1000.0
-            record("child", changed)
-        elif info.status in _FINAL:
-            record("ended", {"status": _STATUS[info.status]})
-        return info
+        changes = {"status": RunStatus.to_string(run_status)} if run_status else {}
+        if end_time:
+            changes["end_time"] = end_time
+        if run_name:
+            changes["run_name"] = run_name
+        with locked():
+            run = self._active_run(run_id)
+            self._change_run(run, changes, [["tag", _NAME, run_name]] if run_name else [])
+            if run_name:
+                self._recorder.tag(run.facts, _NAME, run_name)
+            return run.info()
 
-    def _claim_first(self):
-        try:
-            os.close(os.open(self._first_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            return False
-        return True
+    def _change_run(self, run, changes, lines):
+        run.journal.append(["info", changes], *lines)
+        self._recorder.changed(run.refresh().facts)
 
-    def _save_first(self, run_id):
-        with open(self._first_file, "w") as file:
-            file.write(run_id)
-        self._first = run_id
+    def delete_run(self, run_id):
+        with locked():
+            self._set_lifecycle_stage(self._run(run_id), LifecycleStage.DELETED)
 
-    def _owner(self, run_id):
-        """Return the part of a record that identifies its run; empty for this run."""
-        if not self._first:
-            try:
-                with open(self._first_file) as file:
-                    self._first = file.read()
-            except OSError:
-                pass
-        return {} if run_id == self._first else {"run": run_id}
+    def restore_run(self, run_id):
+        with locked():
+            self._set_lifecycle_stage(self._run(run_id), LifecycleStage.ACTIVE)
 
-    def _record_child(self, info, parent):
-        data = self._owner(info.run_id)
-        if parent is None and self._first and not self._has_several:
-            self._has_several = True
-            self._record_first_as_child()
-        data.update(
-            parent=parent if parent != self._first else None,
-            name=info.run_name,
-            status=_STATUS.get(info.status),
-            started=info.start_time / 1000.0 if info.start_time else None,
-        )
-        record("child", data)
+    def _set_lifecycle_stage(self, run, stage):
+        is_deleted = stage == LifecycleStage.DELETED
+        time = get_current_time_millis() if is_deleted else None
+        run.journal.append(["info", {"lifecycle_stage": stage, "deleted_time": time}])
+        self._recorder.deleted(run.refresh().facts, is_deleted)
 
-    def _record_first_as_child(self):
-        """Record the first run as one of several children. It has the same data as this run."""
-        info = self._get_run_info(self._first)
-        started = info.start_time / 1000.0 if info.start_time else None
-        record("child", {"run": self._first, "parent": None, "name": info.run_name, "started": started, "same": True})
+    def _search_runs(self, experiment_ids, filter_string, run_view_type, max_results, order_by, page_token):
+        max_results = SEARCH_MAX_RESULTS_THRESHOLD if max_results is None else max_results
+        if max_results > SEARCH_MAX_RESULTS_THRESHOLD:
+            message = "Invalid value for request parameter max_results. It must be at most %d, but got value %d"
+            raise MlflowException(message % (SEARCH_MAX_RESULTS_THRESHOLD, max_results), INVALID_PARAMETER_VALUE)
+        stages = LifecycleStage.view_type_to_stages(ViewType.ALL if run_view_type is None else run_view_type)
+        with locked():
+            runs = self._runs_of([str(experiment) for experiment in experiment_ids])
+            runs = [run.entity() for run in runs if run.facts["lifecycle_stage"] in stages]
+        runs = SearchUtils.sort(SearchUtils.filter(runs, filter_string), order_by)
+        return SearchUtils.paginate(runs, page_token, max_results)
 
     # -- metrics, parameters, tags -------------------------------------------------------------------------
 
-    def _log_run_metric(self, run_info, metric):
-        if getattr(metric, "model_id", None) and self._is_duplicate(run_info, metric):
-            return
-        _write_entity(super(Store, self)._log_run_metric, run_info, metric)
-        last = self._last_points.get((run_info.run_id, metric.key))
-        if last is None or last[0] != metric.timestamp or len(last[1]) >= _MAX_REMEMBERED:
-            last = self._last_points[run_info.run_id, metric.key] = (metric.timestamp, set())
-        last[1].add((metric.step, repr(metric.value)))
-        data, when = self._owner(run_info.run_id), metric.timestamp / 1000.0
-        if data:
-            data.update(name=metric.key, value=metric.value, step=metric.step)
-            record("metric", data, when)
-        else:
-            log_point(metric.key, metric.value, when, metric.step)
+    def log_metric(self, run_id, metric):
+        validation._validate_metric(metric.key, metric.value, metric.timestamp, metric.step)
+        with locked():
+            self._write(self._active_run(run_id), [metric], (), ())
 
-    def _is_duplicate(self, run_info, metric):
-        """Return whether log_model only repeats this point to link it with a model (MLflow 3).
+    def log_param(self, run_id, param):
+        param = validation._validate_param(param.key, param.value) or param
+        with locked():
+            self._write(self._active_run(run_id), (), [param], ())
 
-        MLflow's databases also drop such points.
-        """
-        last = self._last_points.get((run_info.run_id, metric.key))
-        if last is not None and metric.timestamp >= last[0]:
-            return metric.timestamp == last[0] and (metric.step, repr(metric.value)) in last[1]
-        same = [str(metric.timestamp), str(metric.value), str(metric.step)]
-        try:
-            with open(self._get_metric_path(run_info.experiment_id, run_info.run_id, metric.key)) as file:
-                return any(line.split()[:3] == same for line in file)
-        except OSError:
-            return False
+    def set_tag(self, run_id, tag):
+        validation._validate_tag_name(tag.key)
+        with locked():
+            self._write(self._active_run(run_id), (), (), [tag])
 
-    def _log_run_param(self, run_info, param):
-        _write_entity(super(Store, self)._log_run_param, run_info, param)
-        record("param", dict(self._owner(run_info.run_id), name=param.key, value=self._writeable_value(param.value)))
+    def log_batch(self, run_id, metrics, params, tags):
+        checked = validation._validate_batch_log_data(metrics, params, tags)
+        metrics, params, tags = checked or (metrics, params, tags)
+        validation._validate_batch_log_limits(metrics, params, tags)
+        validation._validate_param_keys_unique(params)
+        with locked():
+            self._write(self._active_run(run_id), metrics, params, tags)
 
-    def _set_run_tag(self, run_info, tag):
-        _write_entity(super(Store, self)._set_run_tag, run_info, tag)
-        if not getattr(self._current, "creating_run", False):
-            self._record_tag(run_info.run_id, tag.key, self._writeable_value(tag.value))
+    def _write(self, run, metrics, params, tags):
+        """Write everything with one call, and record it for the history."""
+        run_id = run.facts["run_id"]
+        params = [Param(param.key, text(param.value)) for param in params]
+        tags = [RunTag(tag.key, text(tag.value)) for tag in tags]
+        for param in params:
+            _check_unchanged(run, param)
+        # log_model repeats points to link them with the model (MLflow 3). MLflow's databases drop them, too.
+        points = [metric for metric in metrics if not (getattr(metric, "model_id", None) and run.has_point(metric))]
+        lines = [["param", param.key, param.value] for param in params]
+        lines += [metric_line(metric) for metric in points]
+        lines += [["tag", tag.key, tag.value] for tag in tags]
+        names = [tag.value for tag in tags if tag.key == _NAME]
+        if names:
+            lines.append(["info", {"run_name": names[-1]}])
+        if lines:
+            run.journal.append(*lines)
+        for metric in metrics:
+            if getattr(metric, "model_id", None):
+                self._log_model_metric(run_id, metric)
+        for metric in points:
+            self._recorder.metric(run_id, metric)
+        for param in params:
+            self._recorder.param(run_id, param.key, param.value)
+        for tag in tags:
+            self._recorder.tag(run.facts, tag.key, tag.value)
+        if names:
+            self._recorder.changed(run.refresh().facts)
 
     def delete_tag(self, run_id, key):
-        super(Store, self).delete_tag(run_id, key)
-        record("tag", dict(self._owner(run_id), name=key, value=None))
+        with locked():
+            run = self._active_run(run_id)
+            if key not in run.tags:
+                raise MlflowException("No tag with name: %s in run with id %s" % (key, run_id), RESOURCE_DOES_NOT_EXIST)
+            run.journal.append(["untag", key])
+            self._recorder.tag(run.facts, key, None)
 
-    def _record_tag(self, run_id, name, value):
-        if name == _TABLES:
-            self._record_tables(run_id, value)
-        elif name not in (_MODELS, _PARENT):
-            record("tag", dict(self._owner(run_id), name=name, value=value))
+    def get_metric_history(self, run_id, metric_key, max_results=None, page_token=None):
+        validation._validate_metric_name(metric_key)
+        with locked():
+            metrics = self._run(run_id).history(metric_key)
+        if max_results is None:
+            return PagedList(metrics[SearchUtils.parse_start_offset_from_page_token(page_token) :], None)
+        return PagedList(*SearchUtils.paginate(metrics, page_token, max_results))
 
-    def log_inputs(self, run_id, datasets=None, *args, **kwargs):
-        super(Store, self).log_inputs(run_id, datasets, *args, **kwargs)
-        for dataset_input in datasets or ():
-            data = dict(self._owner(run_id), name=dataset_input.dataset.name, digest=dataset_input.dataset.digest)
-            for name in _DATASET_FIELDS:  # only for exports: the history shows just the name
-                value = getattr(dataset_input.dataset, name, None)
-                if value:
-                    data[name] = str(value)[:_MAX_FIELD]
-            data["context"] = next(
-                (tag.value for tag in dataset_input.tags or () if tag.key == "mlflow.data.context"), None
-            )
-            record("dataset", data)
+    # -- inputs, outputs, models ---------------------------------------------------------------------------
 
-    # -- files ---------------------------------------------------------------------------------------------
+    def log_inputs(self, run_id, datasets=None, models=None):
+        with locked():
+            run = self._active_run(run_id)
+            lines = [
+                ["dataset", dict(item.dataset), [[tag.key, tag.value] for tag in item.tags or ()]]
+                for item in datasets or ()
+            ]
+            lines += [["model_input", model.model_id] for model in models or ()]
+            if lines:
+                run.journal.append(*lines)
+            for item in datasets or ():
+                self._recorder.dataset(run_id, item.dataset, item.tags)
 
-    def _get_artifact_dir(self, experiment_id, run_uuid):
-        default = super(Store, self)._get_artifact_dir(experiment_id, run_uuid)
-        if not self._is_default_location(default):
-            return default  # the script set this experiment's artifact location
-        if getattr(self._current, "is_first", False):
-            return path_to_local_file_uri(run.outputs)
-        return path_to_local_file_uri(os.path.join(artifact_root(), run_uuid))
-
-    def _is_default_location(self, uri):
-        return bool(run.outputs) and uri.startswith(self.artifact_root_uri + "/")
-
-    def _record_tables(self, run_id, value):
-        """Record the files that log_table created and listed in a tag."""
-        try:
-            tables = [entry["path"] for entry in json.loads(value) if entry["type"] == "table"]
-        except (ValueError, KeyError, TypeError):
-            return
-        for name in tables:
-            self._record_file(run_id, self._get_run_info(run_id).artifact_uri, name, "table", name)
-
-    def _record_file(self, run_id, uri, name, kind, title):
-        path = relative_to_outputs(os.path.join(local_file_uri_to_path(uri), name))
-        if path is not None:
-            record("file", dict(self._owner(run_id) if run_id else {}, path=path, name=title, **{"as": kind}))
+    def log_outputs(self, run_id, models):
+        with locked():
+            run = self._active_run(run_id)
+            if models:
+                run.journal.append(*[["output", model.model_id, model.step] for model in models])
 
     def record_logged_model(self, run_id, mlflow_model, *args, **kwargs):
-        super(Store, self).record_logged_model(run_id, mlflow_model, *args, **kwargs)
-        name = getattr(mlflow_model, "artifact_path", None)
-        if name and not getattr(mlflow_model, "model_id", None):  # models with an ID are recorded when finalized
-            self._record_file(run_id, self._get_run_info(run_id).artifact_uri, name, "model", name)
+        """Add a model to the tag that lists them, for MLflow before version 3 and for its user interface."""
+        from mlflow.models import Model  # noqa: PLC0415 - slow, and loaded already if there is a model
 
-    def create_logged_model(self, experiment_id="0", name=None, source_run_id=None, *args, **kwargs):
-        self._current.model = (name, source_run_id)
-        return super(Store, self).create_logged_model(experiment_id, name, source_run_id, *args, **kwargs)
-
-    def finalize_logged_model(self, model_id, status, *args, **kwargs):
-        model = super(Store, self).finalize_logged_model(model_id, status, *args, **kwargs)
-        if model.artifact_location.startswith("file:"):
-            self._record_file(model.source_run_id, model.artifact_location, "", "model", model.name)
-        return model
-
-    def _get_model_artifact_dir(self, experiment_id, model_id):
-        """Return the folder of a model: ``models/<name>`` below the artifacts of its run.
-
-        MLflow 3 would place it next to the artifacts.
-        """
-        default = super(Store, self)._get_model_artifact_dir(experiment_id, model_id)
-        if not self._is_default_location(default):
-            return default
-        name, source = self._current.model
-        is_top_level = source is None or not self._owner(source)
-        folder = os.path.join(run.outputs if is_top_level else os.path.join(artifact_root(), source), "models")
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, name or model_id)
-        try:
-            os.mkdir(path)
-        except FileExistsError:
-            path = os.path.join(folder, "%s-%s" % (name, model_id))
-        return path_to_local_file_uri(path)
-
-    # -- cache ----------------------------------------------------------------------------------------------
-
-    def _get_run_info(self, run_uuid):
-        """Return cached run information, and read it again only if its file has changed.
-
-        It is cached because every call needs it.
-        """
-        cached = self._infos.get(run_uuid)
-        if cached is not None and cached[1] == _file_version(cached[0]):
-            return cached[2]
-        folder = self._find_run_root(run_uuid)[1]
-        path = folder and os.path.join(folder, self.META_DATA_FILE_NAME)
-        stamp = path and _file_version(path)
-        info = super(Store, self)._get_run_info(run_uuid)
-        self._infos[run_uuid] = (path, stamp, info)
-        return info
+        if not isinstance(mlflow_model, Model):
+            raise TypeError("Argument 'mlflow_model' should be mlflow.models.Model, got '%s'" % type(mlflow_model))
+        describe = getattr(mlflow_model, "get_tags_dict", mlflow_model.to_dict)
+        with locked():
+            run = self._active_run(run_id)
+            models = json.loads(run.tags.get(_MODELS, "[]")) + [describe()]
+            run.journal.append(["tag", _MODELS, json.dumps(models)])
+            name = getattr(mlflow_model, "artifact_path", None)
+            if name and not getattr(mlflow_model, "model_id", None):  # models with an ID are recorded when finalized
+                self._recorder.file(run_id, run.facts["artifact_uri"], name, "model", name)
 
 
-def _write_entity(write, run_info, entity):
-    """Write to the file store. Warn about conflicting names: unlike databases, it cannot store "a" and "a/b"."""
-    try:
-        write(run_info, entity)
-    except (FileExistsError, IsADirectoryError, NotADirectoryError):
-        message = "%r is recorded in this run, but MLflow cannot read it back: its name conflicts with another name"
-        warn_once("clash", message % entity.key)
+def _check_unchanged(run, param):
+    before = run.params.get(param.key, param.value)
+    if before != param.value:
+        message = "Changing param values is not allowed. Param with key='%s' was already logged with value='%s'"
+        message += " for run ID='%s'. Attempted logging new value '%s'."
+        message %= (param.key, before, run.facts["run_id"], param.value)
+        raise MlflowException(message, INVALID_PARAMETER_VALUE)
 
 
-def _file_version(path):
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return (status.st_mtime_ns, status.st_ino, status.st_size)
-
-
-def create_root():
-    """Create the store's folder atomically, because several processes may start at the same time."""
-    folder = store_root()
-    if not os.path.exists(folder):
-        part = "%s.%d-%s" % (folder, os.getpid(), os.urandom(4).hex())
-        try:
-            with file_store_allowed():
-                FileStore(part, path_to_local_file_uri(artifact_root()))
-            os.rename(part, folder)
-        except OSError:
-            if not os.path.exists(folder):
-                raise
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+add_delegated_methods(Store)
 
 
 def open_store():
-    create_root()
-    with file_store_allowed():
-        return Store(store_root(), artifact_root()) if run.folder else FileStore(store_root())
+    if current_run.folder is None:
+        # Nothing is recorded, so the script gets MLflow's own store in its folder.
+        address = "sqlite:///" + os.path.join(create_root(), "mlflow.db")
+        return tracking_database(address, path_to_local_file_uri(artifact_root()))
+    return Store(create_root(), artifact_root())
