@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from tests.conftest import MLW, end_processes
-from tests.supervisor.conftest import until
+from tests.supervisor.conftest import alive, until
 
 
 @pytest.mark.parametrize("fault", ["recorded:kill", "recorded:sleep=1.5"])
@@ -126,6 +126,7 @@ def test_restored_contact_is_reported(user):
     owner = user.folder(run) / "claim" / "owner.json"
     supervisor = json.loads(owner.read_text())["pid"]
     os.kill(supervisor, signal.SIGKILL)
+    until(lambda: not alive(supervisor))  # until then, it holds the lock of the run
     truth = owner.read_text()
     owner.write_text(json.dumps({**json.loads(truth), "machine": "elsewhere"}))
     assert "started on another machine" in user.info(run)["contact"]
