@@ -591,8 +591,8 @@ def test_exported_experiment_does_not_move_the_run(run, user):
     assert ran.info["loss"] == 0.5 and ran.children() == {}
 
 
-def test_untracked_run_uses_the_store_of_mlflow(run):
-    """With TrackedRun: false, the history has no metrics, and MLflow's own tools can read what the script logged."""
+def test_disabled_recording_uses_the_store_of_mlflow(run):
+    """With MLW_TRACKING=off, mlw records nothing, and MLflow's own tools can read what the script logged."""
     done = run(
         """
 import mlflow
@@ -600,9 +600,9 @@ from mlflow import MlflowClient
 with mlflow.start_run():
     mlflow.log_metric("loss", 0.5)
 found = MlflowClient("sqlite:///mlflow.db").search_runs(["0"])
-print("stored", [run.data.metrics for run in found])
+print(mlflow.get_tracking_uri(), [run.data.metrics for run in found])
 """,
-        configure=lambda root: set_runconfig_key(root, "local", "TrackedRun", "false"),
+        *("--env", "MLW_TRACKING=off"),
     )
-    assert "stored [{'loss': 0.5}]" in done.out
+    assert "mlw:run [{'loss': 0.5}]" in done.out
     assert done.lines == []
