@@ -144,5 +144,5 @@ def _uri_problem(value: str, *, local: bool) -> str | None:
         if not local:
             return "is a path on this machine"
         path = parts.path[1:] if parts.scheme == "sqlite" else value if len(parts.scheme) == 1 else parts.path
-        return None if PurePath(path).is_absolute() else "is a relative path, whose files end with the working copy"
+        return None if PurePath(path).is_absolute() else "is a relative path, which is deleted with the working copy"
     return "is a server on this machine" if not local and _LOOPBACK.fullmatch(host) else None

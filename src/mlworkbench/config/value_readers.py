@@ -250,7 +250,7 @@ def _variable_names(key: Key, node: Node, diagnostics: Diagnostics) -> tuple[str
             )
     names = tuple(item.text for item in items if isinstance(item, Scalar))
     if "none" in names and len(names) > 1:
-        raise InvalidValue(node, f"{key.name} contains none and other names", "remove one of them")
+        raise InvalidValue(node, f"{key.name} combines none with other names", "remove none, or all other names")
     return () if names == ("none",) else names
 
 
@@ -267,7 +267,7 @@ def _kept_paths(key: Key, node: Node, diagnostics: Diagnostics) -> tuple[str, ..
             raise InvalidValue(
                 item,
                 f"an item of {key.name} must be a path outside of outputs/, not {describe(item)}",
-                "name the folder or file: mlw always collects outputs/",
+                "name a file or folder outside of outputs/, which mlw always collects",
             )
         paths.append("/".join(names))
     return tuple(dict.fromkeys(paths))

@@ -1,7 +1,7 @@
 """Decide which source of a metric is shown if several sources report the same name.
 
-The in-run library (also MLflow and azureml) comes first, then TensorBoard, then printed lines. The points of sources
-are never mixed: the series of the other source has its name as a prefix, such as ``tensorboard/loss``.
+The in-run library (also MLflow and azureml) comes first, then TensorBoard, then printed lines. Points of different
+sources are never mixed: a series from a later source gets a prefix, such as ``tensorboard/loss`` or ``log/loss``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LABELS = {PRINTED_METRICS: "log"}  # source → prefix, if different
 
 
 def shown_names(own: Collection[str], external: Mapping[str, Collection[str]]) -> dict[tuple[str, str], str]:
-    """Return the shown name for each source and metric in ``external``. The names in ``own`` are not available."""
+    """Return the displayed name for each source and metric in ``external``. Names in ``own`` are already taken."""
     taken = set(own)
     result: dict[tuple[str, str], str] = {}
     for source in EXTERNAL_METRICS:

@@ -67,7 +67,7 @@ def _child(run: Run, name: str, record: JsonDict) -> Run:
 
 
 def _with_data_of(run: Run, child: Run) -> Run:
-    """Return the script's first run. It represented the whole run until the script created more, so it has its data."""
+    """Return ``child``, the script's first run, with the data of ``run``, because both share the same records."""
     return replace(
         child, metrics=run.metrics, spans=run.spans, params=run.params, told_tags=run.told_tags, files=run.files
     )

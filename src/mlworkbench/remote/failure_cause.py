@@ -106,7 +106,7 @@ def _variable_hint(kind: str, message: str, file: str, unpassed: Collection[str]
     """Return the hint for an exception that was probably raised because an environment variable is missing."""
     hint = unpassed_hint(("%s: %s" % (kind, message))[:MAX_LENGTH], unpassed)
     if hint is None and kind == "KeyError" and _ENVIRON.search(file):
-        # The name in the message is text of the script, and a hint must not repeat it.
+        # The script controls the name in the message, so the hint must not repeat it.
         return "pass a variable of your shell with --env NAME, or a secret with --secret NAME"
     return hint
 

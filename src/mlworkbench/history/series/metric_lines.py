@@ -54,7 +54,7 @@ class Lines:
 
     def __init__(self, known: set[Key], owner: str = "") -> None:
         self._known = known
-        self._owner = owner  # nested run of lines that name no run
+        self._owner = owner  # owner of lines without a run: "" or an external source
         self._adders: dict[str, Adder] = {}  # keyed by the name as spelled in the line
         self.points: dict[Key, Points] = {}
         self.others: OtherValues = []

@@ -24,7 +24,7 @@ from .points import BYTE_ORDER, CHUNK, NO_STEP, Points, summarize_chunk
 
 NUMBER, VALUE, ROW, SAME = KINDS = ("number", "value", "row", "same")
 VERSION = 4 + BYTE_ORDER
-_SOURCE = "\x1f"  # prefix of the owner of series that come from another source than the in-run library
+_SOURCE = "\x1f"  # marks the owner of series that do not come from the in-run library
 
 _TABLES = (
     """CREATE TABLE files (

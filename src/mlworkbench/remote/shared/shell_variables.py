@@ -1,8 +1,8 @@
 """Variables that scripts take from the submitting user's shell by default, and the failures that they prevent.
 
-The client passes them, and the target explains failures of scripts without them. A name belongs here if
-its value selects a backend, a mode, or a label: such values are short, have the same meaning on every
-machine, and are no secrets.
+The client passes them, and the target adds a hint if a script probably failed without one. A name belongs
+in ``PORTABLE`` if its value selects a backend, a mode, or a label: such values are short, have the same
+meaning on every machine, and are not secrets.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEFAULT = PORTABLE + THIS_MACHINE
 
 SECRET_PARTS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL")
 
-# Start of a variable's name, and what the error of a script contains that misses such a variable. The patterns are
+# Prefix of a variable's name, and a pattern for errors that are typical if the variable is not set. The patterns are
 # compiled only after a failure, because every submit imports this module.
 _SYMPTOMS = (
     ("KERAS_BACKEND", r"no module named '(tensorflow|torch|jax|theano|openvino)\b|\bkeras\b|invalid backend"),

@@ -170,7 +170,7 @@ class PrintedMetricsReader:
                 is_last = len(data) < _CHUNK
                 end = data.rfind(b"\n") + 1
                 if not end and not is_last:
-                    # A line that fills the buffer contains no metrics, or a progress bar that replaces this state.
+                    # A line that fills the buffer has no metrics, unless it is a progress bar: skip to its last state.
                     source.offset += max(data.rfind(b"\r"), 0) or len(data)
                     continue
                 if ended and is_last:

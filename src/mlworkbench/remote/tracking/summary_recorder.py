@@ -30,7 +30,7 @@ COPIES = "outputs/tensorboard/"  # folder of the copied event files
 _MAX_KINDS = 20  # maximum remembered kinds per file
 _MAX_TAGS = 100  # maximum remembered tags per file and kind
 _MAX_LISTED = 20  # maximum tags per kind in the list for users
-_LIMIT_MESSAGE = "more than %d images and texts, or %d MiB of them; the event files contain the rest"
+_LIMIT_MESSAGE = "at most %d images and texts, and %d MiB of them, are stored; the event files contain the rest"
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", ".png"),
     (b"\xff\xd8\xff", ".jpg"),
@@ -168,7 +168,7 @@ def _image_suffix(head: bytes) -> "Optional[str]":
 
 
 def _encode_float(value: "Any") -> "Any":
-    """Encode a float that JSON cannot represent as the in-run library does."""
+    """Encode NaN and infinity, which JSON cannot represent, in the same way as the in-run library."""
     if not isinstance(value, float) or value - value == 0:
         return value
     return {"f": "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"}

@@ -1,7 +1,7 @@
 """Parse one value of a TensorBoard summary: a scalar, images, text, hyperparameters, or another kind.
 
-The functions are pure, and the input is untrusted. Data of other kinds, such as histograms, is only named: it stays in
-the event file.
+The functions are pure, and the input is untrusted. For other kinds, such as histograms, only the kind and
+the tag are returned.
 """
 
 from __future__ import annotations

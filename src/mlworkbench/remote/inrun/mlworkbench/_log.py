@@ -179,7 +179,7 @@ def _finish():
 
 
 def start_new_file():
-    """Write everything logged so far. Points that are logged later go to the run that is current then."""
+    """Flush and close the current metrics file. Points logged later are written to the run that is current then."""
     global _append, _writer
     with _starting:
         writer = _writer

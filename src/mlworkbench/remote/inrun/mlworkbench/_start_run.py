@@ -11,8 +11,8 @@ from ._values import plain_name
 def start_run(name=None, tags=None):
     """Start a run: ``with start_run(name="trial 3"): …``. The end of the block ends it.
 
-    Without ``with``, the run ends with the process, with ``end()``, or when the next one starts. In a script that was
-    submitted with mlw, everything is logged into the submitted run, and no other run starts.
+    Without ``with``, the run ends when ``end()`` is called, the next run starts, or the process exits. In a script that
+    was submitted with mlw, everything is logged to the submitted run, and no other run starts.
     """
     if name is not None:
         name = plain_name(name, "a run's name")

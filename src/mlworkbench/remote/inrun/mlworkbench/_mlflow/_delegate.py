@@ -26,7 +26,7 @@ _RUN_ID_LENGTH = 32
 
 
 class Database(object):
-    """A store of MLflow on the SQLite file of this run. ``create`` gets its address."""
+    """One of MLflow's stores in the SQLite file of this run. ``create`` opens the store at a database URI."""
 
     def __init__(self, folder, create):
         self._path = os.path.abspath(os.path.join(folder, "mlflow.db"))
@@ -77,7 +77,7 @@ def tracking_database(address, artifacts):
 
 
 class Delegate(object):
-    """The delegated part of a tracking store."""
+    """Forwards calls that the journals do not support to MLflow's SQLite tracking store."""
 
     def __init__(self, folder, store):
         self._store = store  # the store with the journals

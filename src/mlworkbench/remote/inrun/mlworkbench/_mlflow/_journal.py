@@ -1,8 +1,8 @@
 """Append-only journals of MLflow's entities: one JSON array per line, for example ``["tag", "team", "vision"]``.
 
-Several processes may append to a journal at the same time. Each write has whole lines and starts with a line break, so
-that the rest of a line that a killed process left never damages the next one. Readers skip empty and incomplete lines.
-Applying a line twice must give the same state.
+Several processes may append to a journal at the same time. Each write consists of complete lines and starts with a
+newline, so that a partial line from a killed process never corrupts the next one. Readers skip empty and incomplete
+lines. Applying a line twice must give the same state.
 """
 
 import json

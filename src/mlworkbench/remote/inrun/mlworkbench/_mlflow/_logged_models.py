@@ -55,7 +55,7 @@ class _ModelJournal(object):
                 self._latest[name, dataset, digest] = values[3:]
 
     def entity(self, no_metrics=None):
-        """Return the model. MLflow's searches need an empty list if it has no metrics."""
+        """Return the model. If it has no metrics, ``no_metrics`` is used, because MLflow's searches need a list."""
         from mlflow.entities import LoggedModel, LoggedModelStatus  # noqa: PLC0415 - new in MLflow 3
 
         metrics = [
@@ -199,7 +199,7 @@ class LoggedModelsMixin(object):
 
 
 def _check_name(name):
-    """Use MLflow's check if this version has it. A name with a slash would leave the folder of models."""
+    """Check a model name, with MLflow's check if this version has one. A slash could escape the models folder."""
     if hasattr(validation, "_validate_logged_model_name"):
         validation._validate_logged_model_name(name)
     elif name is not None and (not name or os.path.basename(name) != name or name.startswith(".")):

@@ -1,8 +1,8 @@
-"""Records MLflow's writes for the history of this run.
+"""Record MLflow's writes for the history of this run.
 
 The first MLflow run of a script represents this run while it is the only top-level one. Nested runs are children. If
-the script creates another top-level run, all of them are children, also the first, which shares the data of this run.
-Two files tell all processes of a script which run was first and whether there are several.
+the script creates another top-level run, all of them are children. The first one also shares the data of this run.
+All processes of a script use two files to determine which run was first and whether there are several.
 """
 
 import json
@@ -28,7 +28,7 @@ _TABLES, _MODELS = "mlflow.loggedArtifacts", "mlflow.log-model.history"
 
 
 class Recorder(object):
-    """``find`` returns the fields of an MLflow run, or None if it has not been written yet."""
+    """Recorder of MLflow's writes. ``find`` returns the fields of an MLflow run, or None if it is not written yet."""
 
     def __init__(self, folder, find):
         self._first_file = os.path.join(folder, "first")
@@ -40,7 +40,7 @@ class Recorder(object):
     # -- runs ----------------------------------------------------------------------------------------------
 
     def claim_first(self, run_id):
-        """Return whether this run is the first top-level run of all processes."""
+        """Try to claim that this is the first top-level run of all processes. Return whether it succeeded."""
         try:
             handle = os.open(self._first_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
