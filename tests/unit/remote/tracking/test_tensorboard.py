@@ -753,7 +753,7 @@ def test_the_number_of_images_is_limited_and_the_rest_is_kept(run_files, monkeyp
     run_files.board().finish()  # another supervisor has the same limit
     assert len(list((run_files.work / "outputs/images").iterdir())) == 3
     assert tag_value(run_files, "tensorboard.kept") == "images: x3, x4, x9"
-    assert "more than 3 images" in left_out(run_files)
+    assert "at most 3 images" in left_out(run_files)
     assert (run_files.work / "outputs/tensorboard/logs/events.out.tfevents.1").exists()
 
 
