@@ -46,6 +46,12 @@ def test_no_default_name_looks_secret():
     assert all(is_secret_name(f"my_{part.lower()}_x") for part in SECRET_PARTS)
 
 
+def test_words_that_contain_the_name_of_a_secret():
+    assert not is_secret_name("TOKENIZERS_PARALLELISM")
+    assert is_secret_name("TOKENIZER_API_KEY")
+    assert is_secret_name("TOKEN_TOKENIZER")
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_paths_and_thread_counts_stay_on_this_machine(paths, kind):
     environ = dict.fromkeys(DEFAULT, "1") | {"MLFLOW_TRACKING_URI": SERVER, "MLFLOW_REGISTRY_URI": SERVER}
