@@ -49,6 +49,10 @@ def find_all() -> list[Peer]:
     return [find(recipe) for recipe in RECIPES]
 
 
+def mlflow() -> Peer:
+    return find(next(recipe for recipe in RECIPES if recipe.name == "mlflow"))
+
+
 def find(recipe: Recipe) -> Peer:
     """Return a peer, installed if necessary: with the current Python or, if that fails, with an older one."""
     problem = "no Python to try it with"

@@ -17,6 +17,7 @@ import machine
 from browsing import lacks
 from context import CACHE, Context
 from environments import cold_section, import_section, second_section, warm_section
+from exporting import export_section
 from following import delay_section, throughput_section
 from footprint import SECTIONS as INSTALL_SECTIONS
 from history import history_section
@@ -52,6 +53,7 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
         "Tracking, measured",
         {"recording": recording_section, "series": series_section, "search": search_section},
     ),
+    "export": ("Exports, measured", {"export": export_section}),
     "ui": ("The Workbench in the browser, measured", UI_SECTIONS),
     "elsewhere": (
         "Runs on another machine, measured",

@@ -120,10 +120,6 @@ _ONCE = "print(search())\n"
 ParsedOutput = dict[str, float]
 
 
-def _mlflow() -> peers.Peer:
-    return peers.find(next(recipe for recipe in peers.RECIPES if recipe.name == "mlflow"))
-
-
 def _ours(context: Context, script: str, *arguments: object) -> Program:
     return Program((sys.executable, "-c", script, *map(str, arguments)), context.workspace, context.environment)
 
@@ -141,7 +137,7 @@ def series_section(context: Context) -> Section:
     section.notes.append(f"load average before: {machine.load()}")
     folder = context.scratch / "series"
     _write_points(folder / "metrics")
-    peer, quiet = _mlflow(), context.quiet()
+    peer, quiet = peers.mlflow(), context.quiet()
     later = _ours(context, _DRAW, folder, WIDTH, POINTS)
     contestants = [
         Contestant("first", partial(_first, context, folder)),
@@ -227,7 +223,7 @@ def search_section(context: Context) -> Section:
     store = Store(context, context.scratch / "history-tracked")
     fill(store, RUNS, MORE)
     context.call(store.mlw("history", "rebuild"))
-    peer, quiet, place = _mlflow(), context.quiet(), str(context.scratch / "tracked.db")
+    peer, quiet, place = peers.mlflow(), context.quiet(), str(context.scratch / "tracked.db")
     ours = partial(_ours, context, _SEARCH + _TIMED, store.home, CONDITION)
     calls = {"search": ours("search", CALLS), "best": ours("best", CALLS)}
     commands = {"mlw": store.mlw("history", "list", "--where", CONDITION)}

@@ -65,10 +65,6 @@ print(place, run)
 """
 
 
-def _mlflow() -> peers.Peer:
-    return peers.find(next(recipe for recipe in peers.RECIPES if recipe.name == "mlflow"))
-
-
 def _section(title: str) -> Section:
     section = Section(title)
     section.notes.append(f"load average before: {machine.load()}")
@@ -136,7 +132,7 @@ def first_page_section(context: Context) -> Section:
     section = _section("from typing `mlw ui` to a page that can be used")
     project = context.project("ui-first")
     context.call(context.mlw(project, "submit", "hello.py"))
-    peer, quiet, database = _mlflow(), context.quiet(), str(context.scratch / "first.db")
+    peer, quiet, database = peers.mlflow(), context.quiet(), str(context.scratch / "first.db")
     with chromium() as browser:
         kept = browser.new_context()  # for repeat visits, with cached scripts
         turns: list[Contestant[dict[str, float]]] = [
@@ -216,7 +212,7 @@ def many_runs_section(context: Context) -> Section:
     store = Store(context, context.scratch / "ui-runs")
     fill(store, RUNS)
     context.call(store.mlw("history", "rebuild"))
-    peer, quiet, database = _mlflow(), context.quiet(), str(context.scratch / "ui-runs.db")
+    peer, quiet, database = peers.mlflow(), context.quiet(), str(context.scratch / "ui-runs.db")
     if peer.program:
         load_peer(context, peer, database, RUNS)
     with chromium() as browser, _ours(store, browser) as ours, _theirs(context, peer, browser, database) as theirs:
@@ -352,7 +348,7 @@ def many_series_section(context: Context) -> Section:
     folder = store.home / "runs" / "bench-00000-x"
     _write_points(folder / "metrics")
     context.call(store.mlw("history", "rebuild"))
-    peer, quiet, database = _mlflow(), context.quiet(), str(context.scratch / "ui-series.db")
+    peer, quiet, database = peers.mlflow(), context.quiet(), str(context.scratch / "ui-series.db")
     place, run = "", ""
     if peer.program:
         told = context.call(python_of(context, peer, "-c", _LOAD_METRICS, database, str(METRICS), str(POINTS)))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from typing import BinaryIO
 
 from ..errors import MlwError, UsageError
 from ..export.mlflow.artifacts import ArtifactUploader, Withheld, open_plain
 from ..export.mlflow.rest_client import Server
-from ..export.mlflow.run_export import Exporter
+from ..export.mlflow.run_export import Exporter, ExportResult
 from ..export.run_data import Item, make_items
 from ..fetch_outputs import are_outputs_downloaded, download_outputs
 from ..history.store import History
 from ..model import Run
+from ..report import units
 from ..report.run_records import record, to_display
 from ..runfiles.fetch_state import count_listed
 from ..runfiles.secret_masking import Mask
@@ -22,38 +24,35 @@ from ..targets.target_factory import open_target
 from . import render
 
 _CHUNK = 1 << 20
-_BYTES_LABEL = "outputs"
+_secret_lock = threading.Lock()  # not every keyring can be used by several threads
 
 
 def export_to_server(history: History, runs: list[Run], uri: str, experiment: str | None) -> int:
     """Send the runs and print a row with the URL of each. Return 1 if something could not be sent."""
-    server = Server(uri)
+    with Server(uri) as server:
+        results = _export(server, history, runs, experiment)
+    render.emit([_row(result) for result in results], output="table")
+    return 0 if all(result.is_complete for result in results) else 1
+
+
+def _export(server: Server, history: History, runs: list[Run], experiment: str | None) -> list[ExportResult]:
+    """Send the runs with progress. Return the results in the order of the runs."""
     server.post("experiments/search", {"max_results": 1})  # check the server before fetching outputs
     for run in runs:
         _fetch_outputs(history, run)
     items = make_items(history, runs, record, to_display)
-    progress = _Progress()
-    files = ArtifactUploader(_open_log, progress.report, render.warn)
-    sent, is_complete = [], True
+    progress = _Progress(len(items))
+    files = ArtifactUploader(_open_log, progress.report, progress.warn)
+    results: dict[str, ExportResult] = {}
     with progress:
-        for result in Exporter(server, experiment, files, progress.report, render.warn).send(items):
-            sent.append(
-                {
-                    "run_id": result.run,
-                    "mlflow_run_id": result.id,
-                    "state": _state(result.new),
-                    "address": result.address,
-                }
-            )
-            is_complete = is_complete and result.is_complete
-            progress.close()
-            render.message(f"{_state(result.new)}: {result.run} ({len(sent)} of {len(items)})")
-    render.emit(sent, output="table")
-    return 0 if is_complete else 1
+        for result in Exporter(server, experiment, files, progress.report, progress.warn).send(items):
+            results[result.run] = result
+            progress.finish(result)
+    return [results[item.run.id] for item in items]
 
 
-def _state(new: bool) -> str:
-    return "created" if new else "updated"
+def _row(result: ExportResult) -> dict[str, str]:
+    return {"run_id": result.run, "mlflow_run_id": result.id, "state": result.state, "address": result.address}
 
 
 def _fetch_outputs(history: History, run: Run) -> None:
@@ -89,7 +88,8 @@ def _find_secrets(run: Run) -> list[bytes]:
     values = []
     for name in run.spec.secrets:
         try:
-            values.append(os.fsencode(find_secret(name, ask=False)))
+            with _secret_lock:
+                values.append(os.fsencode(find_secret(name, ask=False)))
         except UsageError:
             raise Withheld(f"its secret {name} is not set here; set {name} and export again") from None
     return values
@@ -106,29 +106,35 @@ def _mask_log(log: BinaryIO, secrets: list[bytes]) -> BinaryIO:
 
 
 class _Progress:
-    """Progress line for the current upload."""
+    """Progress line for all uploads. Several threads report to it."""
 
-    def __init__(self) -> None:
-        self._label = ""
-        self._shown: render.Progress | None = None
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._finished = 0
+        self._sent = {"points": 0, "bytes": 0}
+        self._lock = threading.Lock()
+        self._line = render.Progress("exporting", show=lambda _: self._text())
 
     def __enter__(self) -> _Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._line.close()
 
-    def report(self, label: str, done: int, total: int) -> None:
-        if self._shown is None or label != self._label:
-            self.close()
-            self._label = label
-            is_bytes = label.startswith(_BYTES_LABEL)
-            self._shown = (
-                render.Progress(label) if is_bytes else render.Progress(label, show=lambda count: f"{count:,.0f}")
-            )
-        self._shown.report(done, total)
+    def report(self, kind: str, count: int) -> None:
+        with self._lock:
+            self._sent[kind] += count
+            self._line.update(self._finished)
 
-    def close(self) -> None:
-        if self._shown is not None:
-            self._shown.close()
-        self._shown = None
+    def finish(self, result: ExportResult) -> None:
+        with self._lock:
+            self._finished += 1
+            render.message(f"{result.state}: {result.run} ({self._finished} of {self._total})")
+
+    def warn(self, text: str) -> None:
+        with self._lock:
+            render.warn(text)
+
+    def _text(self) -> str:
+        size = units.size(self._sent["bytes"])
+        return f"{self._finished} of {self._total} runs, {self._sent['points']:,} points, {size}"

@@ -24,7 +24,7 @@ from .rest_client import Server
 _MLW_FOLDER = "mlw"  # folder for artifacts that are not outputs
 _MAX_VALUES = 1000  # maximum strings or lists per name
 
-Report = Callable[[str, int, int], None]
+Report = Callable[[str, int], None]  # what was sent, and how much
 Warn = Callable[[str], None]
 Log = Callable[[Item], "BinaryIO | None"]
 
@@ -63,7 +63,6 @@ class ArtifactUploader:
             with file:
                 send(names(f"{_MLW_FOLDER}/{name}"), file)
         listed = list(files_of(item))
-        total, done = sum(output.size for _, output in listed), 0
         # Without the manifest, only the number of outputs is known.
         missing = (item.run.outputs or 0) if not listed and not os.path.exists(item.folder.manifest) else 0
         for name, output in listed:
@@ -72,8 +71,7 @@ class ArtifactUploader:
                     send(names(name), file)
             except OSError:
                 missing += 1
-            done += output.size
-            self._report(f"outputs of {item.run.id}", done, total)
+            self._report("bytes", output.size)
         if missing:
             self._warn(
                 f"run {item.run.id}: {missing} outputs were not fetched; "

@@ -7,15 +7,16 @@ import re
 
 MAX_NAME_LENGTH = 250
 MAX_PARAM_LENGTH = 6000
-MAX_TAG_LENGTH = 5000  # newer servers accept 8000
 _INVALID = re.compile(r"[^/\w.\- :]")
+_INVALID_OR_COLON = re.compile(r"[^/\w.\- ]")
 _INVALID_IN_PATH = re.compile("[#%\\\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # decoded twice or rejected by the server
 
 
 class NameMapper:
     """A mapper from names to unique MLflow names. The same name always gets the same result."""
 
-    def __init__(self, *, for_files: bool = False) -> None:
+    def __init__(self, *, colon: bool = True, for_files: bool = False) -> None:
+        self._colon = colon
         self._for_files = for_files
         self._mapped: dict[str, str] = {}
         self._taken: set[str] = set()
@@ -24,7 +25,7 @@ class NameMapper:
         mapped = self._mapped.get(name)
         if mapped is not None:
             return mapped
-        base = _valid_path(name) if self._for_files else valid_name(name)
+        base = _valid_path(name) if self._for_files else valid_name(name, colon=self._colon)
         candidate, number = base, 1
         while candidate in self._taken:
             number += 1
@@ -38,9 +39,13 @@ class NameMapper:
         return {name: mapped for name, mapped in self._mapped.items() if name != mapped}
 
 
-def valid_name(name: str) -> str:
-    """Return a valid name for a parameter, metric, or tag."""
-    result = _INVALID.sub("_", name.encode("utf-8", "replace").decode())[:MAX_NAME_LENGTH].strip()
+def valid_name(name: str, *, colon: bool = True) -> str:
+    """Return a valid name for a parameter, metric, or tag. Old servers do not accept a colon."""
+    result = (
+        (_INVALID if colon else _INVALID_OR_COLON)
+        .sub("_", name.encode("utf-8", "replace").decode())[:MAX_NAME_LENGTH]
+        .strip()
+    )
     if _is_unsafe_path(result):
         result = posixpath.normpath(result).lstrip("/")
     return result.replace("/", "_").replace(".", "_") or "_" if _is_unsafe_path(result) else result

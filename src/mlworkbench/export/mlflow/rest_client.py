@@ -1,7 +1,7 @@
 """A client for MLflow's REST API that uses only the standard library.
 
 Credentials come only from MLflow's own environment variables. Responses are limited in size.
-Redirects are not followed, because they would send the password to another server.
+Redirects are not followed, because they would send the password to another server. Several threads can share a client.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ import json
 import os
 import ssl
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
-from typing import Any, BinaryIO
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from ...errors import HostError, Unreachable, UsageError
 from ...model import JsonDict
 from ...remote.shared.untrusted_json import parse_json
+from .connections import ConnectError, Connections, Response
+
+Result = TypeVar("Result")
 
 _API = "/api/2.0/mlflow/"
 _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts/"
-_MAX_RESPONSE = 256 * 1024 * 1024  # maximum response size in bytes
 _TEMPORARY_CODES = (408, 429, 502, 503, 504)  # HTTP status codes of temporary errors
 _MAX_ATTEMPTS = 5
 _PAUSE = 0.5  # seconds before the second attempt; doubles with each attempt
 _MAX_MESSAGE = 300
+_MAX_VERSION = 50
+_REDIRECTS = (301, 302, 303, 307, 308)
 _TRUE = ("true", "1")
 
 
@@ -47,10 +49,20 @@ class Server:
         self.uri = validate_uri(uri)
         environ = os.environ if environ is None else environ
         self._headers = {"User-Agent": "mlworkbench", **_credentials(environ)}
-        self._timeout = _parse_timeout(environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT"))
+        timeout = _parse_timeout(environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT"))
+        self._connections = Connections(self.uri, _tls_context(environ), timeout)
+        self._prefix = urlsplit(self.uri).path
         self._has_responded = False
-        context = urllib.request.HTTPSHandler(context=_tls_context(environ))
-        self._opener = urllib.request.build_opener(_NoRedirect, context)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connections.close()
+
+    def abort(self) -> None:
+        """Make all requests fail, also those of other threads."""
+        self._connections.abort()
 
     def get(self, path: str, **query: str | int) -> JsonDict:
         """Send a GET request to the MLflow API: ``get("runs/get", run_id=…)``."""
@@ -63,71 +75,75 @@ class Server:
         """
         return self._json("POST", _API + path, body, retry)
 
+    def version(self) -> str:
+        """Return the version of MLflow, or an empty string if the server does not report it."""
+        try:
+            data = self._retry(lambda: self._send("GET", "/version", None, {}))
+        except HostError:
+            return ""
+        return data[:_MAX_VERSION].decode("ascii", "replace")
+
     def _json(self, method: str, path: str, body: JsonDict | None, retry: bool = True) -> JsonDict:
         data = (
             None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
         )
         headers = {"Content-Type": "application/json"} if data is not None else {}
-        for left in reversed(range(_MAX_ATTEMPTS if retry else 1)):
-            try:
-                return self._parse_response(
-                    self._send(urllib.request.Request(self.uri + path, data, headers, method=method))
-                )
-            except _TemporaryError as failure:
-                if not left:
-                    raise failure.error from None
-                time.sleep(_PAUSE * 2 ** (_MAX_ATTEMPTS - 1 - left))
-        raise AssertionError("there is at least one attempt")
+        return self._retry(lambda: self._parse_response(self._send(method, path, data, headers, retry)), retry)
 
     def put(self, root: str, name: str, file: BinaryIO, size: int) -> None:
         """Upload ``size`` bytes of a file as an artifact of a run. ``root`` is the run's artifact URI."""
-        for left in reversed(range(_MAX_ATTEMPTS)):
+        path = f"{self._artifact_path(root)}/{quote(name)}"
+        headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
+
+        def send() -> bytes:
             file.seek(0)
-            headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
-            request = urllib.request.Request(
-                self._artifact_url(root) + "/" + quote(name), _LimitedReader(file, size), headers, method="PUT"
-            )
+            return self._send("PUT", path, _LimitedReader(file, size), headers)
+
+        self._retry(send)
+
+    def _retry(self, action: Callable[[], Result], retry: bool = True) -> Result:
+        for left in reversed(range(_MAX_ATTEMPTS if retry else 1)):
             try:
-                self._send(request)
-                return
+                return action()
             except _TemporaryError as failure:
-                if not left:
+                if not left or self._connections.is_aborted:
                     raise failure.error from None
                 time.sleep(_PAUSE * 2 ** (_MAX_ATTEMPTS - 1 - left))
+        raise AssertionError("there is at least one attempt")
 
     def accepts_uploads(self, root: str) -> bool:
         """Return whether the server accepts uploads for this artifact URI."""
         return urlsplit(root).scheme == "mlflow-artifacts"
 
-    def _artifact_url(self, root: str) -> str:
+    def _artifact_path(self, root: str) -> str:
         address, server = urlsplit(root), urlsplit(self.uri)
         if address.netloc and address.netloc != server.netloc:
             raise HostError(
                 f"this server stores artifacts on another server, {address.netloc}",
                 "mlw does not send the credentials of one server to another",
             )
-        return f"{self.uri}{_ARTIFACTS}{quote(address.path.strip('/'))}"
+        return f"{_ARTIFACTS}{quote(address.path.strip('/'))}"
 
     # -- sending requests --------------------------------------------------------------------------
 
-    def _send(self, request: urllib.request.Request) -> bytes:
-        for name, value in self._headers.items():
-            request.add_header(name, value)
+    def _send(
+        self, method: str, path: str, body: bytes | _LimitedReader | None, headers: dict[str, str], retry: bool = True
+    ) -> bytes:
         try:
-            with self._opener.open(request, timeout=self._timeout) as response:
-                data: bytes = response.read(_MAX_RESPONSE + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._http_error(error) from None
-        except urllib.error.URLError as error:
+            response = self._connections.request(
+                method, self._prefix + path, body, {**headers, **self._headers}, reuse=retry
+            )
+        except ConnectError as error:
             unreachable = self._unreachable(error.reason)
             raise _TemporaryError(unreachable) if self._has_responded else unreachable from None
         except (OSError, http.client.HTTPException) as error:  # the connection was closed during the response
             raise _TemporaryError(self._unreachable(error)) from None
-        if len(data) > _MAX_RESPONSE:
+        if response.status >= 300:
+            raise self._http_error(response)
+        if response.data is None:
             raise self._not_mlflow()
         self._has_responded = True
-        return data
+        return response.data
 
     def _parse_response(self, data: bytes) -> JsonDict:
         try:
@@ -138,38 +154,29 @@ class Server:
             raise self._not_mlflow()
         return response
 
-    def _http_error(self, error: urllib.error.HTTPError) -> Exception:
-        if error.code in (301, 302, 303, 307, 308):
-            location = str(error.headers.get("Location", "elsewhere"))[:_MAX_MESSAGE]
+    def _http_error(self, response: Response) -> Exception:
+        if response.status in _REDIRECTS:
+            location = response.location[:_MAX_MESSAGE]
             return HostError(
                 f"{self.uri} redirects to {location}",
                 "use the address of the MLflow server itself",
                 more="mlflow-server",
             )
-        if error.code in (401, 403):
+        if response.status in (401, 403):
             return HostError(
-                f"the MLflow server at {self.uri} refused the login (HTTP {error.code})",
+                f"the MLflow server at {self.uri} refused the login (HTTP {response.status})",
                 "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
                 more="mlflow-server",
             )
-        code, message = self._error_details(error)
-        if error.code in _TEMPORARY_CODES:
+        code, message = _error_details(response)
+        if response.status in _TEMPORARY_CODES:
             failure = HostError(
-                f"the MLflow server at {self.uri} failed (HTTP {error.code}): {message}", "try again later"
+                f"the MLflow server at {self.uri} failed (HTTP {response.status}): {message}", "try again later"
             )
             return _TemporaryError(failure)
         if not code:
-            return self._not_mlflow(f"HTTP {error.code}")
+            return self._not_mlflow(f"HTTP {response.status}")
         return RequestRejected(f"the MLflow server at {self.uri} refused: {message}", None, code)
-
-    def _error_details(self, error: urllib.error.HTTPError) -> tuple[str, str]:
-        """Return MLflow's error code and message."""
-        try:
-            response = parse_json(error.read(1 << 20))
-            code, message = str(response["error_code"]), str(response.get("message") or "")
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
-            return "", "no reason given"
-        return code, " ".join(message.split())[:_MAX_MESSAGE] or code
 
     def _unreachable(self, reason: Any) -> HostError:
         message = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
@@ -191,11 +198,6 @@ class _TemporaryError(Exception):
         self.error = error
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class _LimitedReader:
     """The first ``size`` bytes of a file that may still grow."""
 
@@ -207,6 +209,16 @@ class _LimitedReader:
         data = self._file.read(min(self._left, count) if count >= 0 else self._left)
         self._left -= len(data)
         return data
+
+
+def _error_details(response: Response) -> tuple[str, str]:
+    """Return MLflow's error code and message."""
+    try:
+        body = parse_json(response.data or b"")
+        code, message = str(body["error_code"]), str(body.get("message") or "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "", "no reason given"
+    return code, " ".join(message.split())[:_MAX_MESSAGE] or code
 
 
 def validate_uri(uri: str) -> str:

@@ -17,7 +17,7 @@ from ...remote.shared.untrusted_json import parse_json
 from ...targets.types import is_local_process
 from ..run_data import Item, plain_value
 from .artifacts import open_plain
-from .name_mapping import MAX_NAME_LENGTH, MAX_PARAM_LENGTH, MAX_TAG_LENGTH, NameMapper, truncate
+from .name_mapping import MAX_NAME_LENGTH, MAX_PARAM_LENGTH, NameMapper, truncate
 
 RUN_ID = "mlw.run_id"  # identifies the run in later exports
 PARENT = "mlflow.parentRunId"
@@ -80,7 +80,7 @@ def _text(value: Any) -> str:
     return "true" if value is None else text(plain_value(value)) or ""
 
 
-def tags_of(item: Item, names: NameMapper) -> dict[str, str]:
+def tags_of(item: Item, names: NameMapper, max_length: int) -> dict[str, str]:
     """Return all tags.
 
     Later groups take precedence: user tags, MLflow tags of the script, system tags, and mlw tags.
@@ -96,7 +96,7 @@ def tags_of(item: Item, names: NameMapper) -> dict[str, str]:
         names(name): value
         for name, value in {**user_tags, **script_tags, **_mlflow_tags(item), **_mlw_tags(item)}.items()
     }
-    return {name: truncate(value, MAX_TAG_LENGTH) for name, value in tags.items()}
+    return {name: truncate(value, max_length) for name, value in tags.items()}
 
 
 def _split_tag(tag: str) -> tuple[str, str]:

@@ -17,10 +17,14 @@ from hypothesis import strategies as st
 
 from mlworkbench.errors import HostError, Unreachable, UsageError
 from mlworkbench.export.mlflow import rest_client as mlflowrest
+from mlworkbench.export.mlflow.batches import pair_batches, split
+from mlworkbench.export.mlflow.metric_upload import log_points
 from mlworkbench.export.mlflow.name_mapping import MAX_NAME_LENGTH, NameMapper, truncate, valid_name
+from mlworkbench.export.mlflow.remote_run import RemoteRun
 from mlworkbench.export.mlflow.rest_client import RequestRejected, Server
-from mlworkbench.export.mlflow.run_export import _batches, _parents_first
+from mlworkbench.export.mlflow.run_export import _generations
 from mlworkbench.export.mlflow.run_mapping import Point, numeric_points, params_of, tags_of
+from mlworkbench.export.mlflow.server_limits import ServerLimits, limits_of
 from mlworkbench.history.series.series_store import Series
 from mlworkbench.model import Annotations
 from tests.unit.export.test_export import item
@@ -210,6 +214,22 @@ def test_a_good_name_stays(name):
     assert valid_name(name) == name or not takes(name) or name != name.strip()
 
 
+@pytest.mark.parametrize(
+    ("version", "limits"),
+    [
+        ("", ServerLimits()),
+        ("<html>", ServerLimits()),
+        ("2.9.2", ServerLimits("2.9")),
+        ("2.16.0", ServerLimits("2.16", has_colon=True)),
+        ("2.22.4", ServerLimits("2.22", has_colon=True, tag_length=8000)),
+        ("3.17.2", ServerLimits("3.17", True, 8000, True, True)),
+    ],
+)
+def test_limits_by_version(version, limits):
+    assert limits_of(version) == limits
+    assert valid_name("a:b", colon=limits.has_colon) == ("a:b" if limits.has_colon else "a_b")
+
+
 def test_files_keep_their_ending():
     of_files = NameMapper(for_files=True)
     assert [of_files(name) for name in ("a#.txt", "a%.txt", "b/ü.txt")] == ["a_.txt", "a_-2.txt", "b/ü.txt"]
@@ -224,14 +244,14 @@ def test_what_is_too_long_is_cut():
 @given(st.lists(st.text(max_size=50), max_size=300), st.integers(1, 100))
 def test_batches_hold_all_in_order_and_not_too_many(texts, most):
     entries = [{"key": str(at), "value": text} for at, text in enumerate(texts)]
-    found = list(_batches(entries, most))
+    found = list(split(entries, most))
     assert [one for batch in found for one in batch] == entries
     assert all(0 < len(batch) <= most for batch in found)
 
 
 def test_a_batch_is_not_too_long():
     entries = [{"key": str(at), "value": "ü" * 6000} for at in range(100)]
-    sizes = [len(json.dumps(batch, ensure_ascii=False).encode()) for batch in _batches(entries, 100)]
+    sizes = [len(json.dumps(batch, ensure_ascii=False).encode()) for batch in split(entries, 100)]
     assert max(sizes) < 1_000_000 and len(sizes) > 1
 
 
@@ -244,7 +264,7 @@ def test_params_and_tags(tmp_path):
     given = replace(given, run=replace(given.run, noted=noted))
     params = params_of(given, NameMapper())
     assert (params["list"], params["flag"], params["none"]) == ('[1, "NaN"]', "True", "0.5")
-    tags = tags_of(given, NameMapper())
+    tags = tags_of(given, NameMapper(), 5000)
     assert (tags["a"], tags["plain"], tags["_odd"]) == ("b=c", "", "")
     assert tags["mlflow.autologging"] == "x" and tags["mlw.run_id"] == given.run.id
     assert 4000 < len(tags["mlflow.note.content"]) <= 5000
@@ -252,7 +272,7 @@ def test_params_and_tags(tmp_path):
 
 def test_a_tag_cannot_pose_as_one_of_ours(tmp_path):
     given = item(tmp_path, told_tags={"mlw.run_id": "another", "mlflow.parentRunId": "x", "mlflow.user": "root"})
-    tags = tags_of(given, NameMapper())
+    tags = tags_of(given, NameMapper(), 5000)
     assert tags["mlw.run_id"] == given.run.id and "mlflow.parentRunId" not in tags
 
 
@@ -273,9 +293,52 @@ def test_points_are_equal_as_mlflows_database_has_them():
 
 def test_parents_go_first(tmp_path):
     given = {}
-    for name, parent in (("c", "b"), ("b", "a"), ("a", None), ("x", "y"), ("y", "x")):
+    for name, parent in (("c", "b"), ("b", "a"), ("a", None), ("d", "a"), ("x", "y"), ("y", "x"), ("e", "gone")):
         one = item(tmp_path / name)
         given[name] = replace(one, run=replace(one.run, spec=replace(one.run.spec, id=name, parent=parent)))
-    order = [one.run.id for one in _parents_first(list(given.values()))]
-    assert sorted(order) == ["a", "b", "c", "x", "y"], "a circle is no trap"
-    assert order.index("a") < order.index("b") < order.index("c")
+    order = [{one.run.id for one in generation} for generation in _generations(list(given.values()))]
+    assert order == [{"a", "e"}, {"b", "d"}, {"c"}, {"x", "y"}], "a cycle ends"
+
+
+def test_parameters_and_tags_share_requests():
+    params, tags = (
+        [{"key": f"{kind}{at}", "value": ""} for at in range(count)] for kind, count in (("p", 150), ("t", 20))
+    )
+    found = list(pair_batches(params, tags))
+    assert [{name: len(batch) for name, batch in body.items()} for body in found] == [
+        {"params": 100, "tags": 20},
+        {"params": 50},
+    ]
+
+
+def test_every_request_with_points_is_within_mlflows_limits(tmp_path):
+    given = item(
+        tmp_path, lines=[{"n": "loss", "v": value, "t": 1.0, "s": value, "i": value} for value in range(2 * 999)]
+    )
+    sent = []
+    with ScriptedServer() as there, Server(there.uri, {}) as client:
+        remote = RemoteRun("1", "0", "", {}, {}, frozenset())
+        log_points(client, remote, given, NameMapper(), lambda kind, count: sent.append((kind, count)))
+    bodies = [json.loads(body) for *_, body in there.asked]
+    assert [[len(body["metrics"]), len(body["tags"])] for body in bodies] == [[999, 0], [999, 1]]
+    assert sent == [("points", 999)] * 2
+    assert [point["step"] for body in bodies for point in body["metrics"]] == list(range(2 * 999))
+
+
+def test_points_of_an_earlier_export_are_not_sent_again(tmp_path):
+    lines = [{"n": "loss", "v": value, "t": 1.0, "s": 0, "i": at} for at, value in enumerate((0.5, nan, inf, -2.0))]
+    given = item(
+        tmp_path, lines=[{**line, "v": str(line["v"]) if line["v"] != line["v"] else line["v"]} for line in lines]
+    )
+    page = {"metrics": [{"key": "loss", "value": 0.5, "timestamp": "1000", "step": "0"}], "next_page_token": "more"}
+    rest = {
+        "metrics": [
+            {"key": "loss", "value": "NaN", "timestamp": 1000},
+            {"value": 1.7976931348623157e308, "timestamp": 1000},
+        ]
+    }
+    answers = [(200, {}, json.dumps(answer).encode()) for answer in (page, rest)]
+    with ScriptedServer(*answers) as there, Server(there.uri, {}) as client:
+        remote = RemoteRun("1", "0", "", {}, {}, frozenset({"loss"}))
+        log_points(client, remote, given, NameMapper(), lambda *_: None)
+    assert [point["value"] for point in json.loads(there.asked[-1][3])["metrics"]] == [-2.0]
