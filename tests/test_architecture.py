@@ -17,7 +17,16 @@ LAYERS = [
     {"runs"},
     {"report"},
     {
-        *("attach", "submission", "resubmit", "environment_builds", "follow", "run_observer", "inferred_state"),
+        *(
+            "attach",
+            "submission",
+            "submission_checks",
+            "resubmit",
+            "environment_builds",
+            "follow",
+            "run_observer",
+            "inferred_state",
+        ),
         *("refresh_runs", "fetch_outputs", "import_runs"),
         *("export", "doctor"),
     },

@@ -13,7 +13,7 @@ from .config.legacy_formats import apply_overrides
 from .config.project_folder import Project, load_spark_dependencies
 from .environments.selection import is_managed, select_environment
 from .environments.selection_request import EnvironmentRequest, ResolvedEnvironment
-from .errors import PreflightError, UnknownName, UsageError
+from .errors import UnknownName, UsageError
 from .frameworks.framework import Setting, framework_of
 from .history.child_runs import children_of_sweep
 from .history.run_folders import make_folder
@@ -26,11 +26,11 @@ from .paths import UserPaths, user_name
 from .plan import Parts, plan, shared_folder
 from .remote.shared.failpoint import failpoint
 from .snapshot.take_snapshot import has_file, take
+from .submission_checks import check_compatibility, check_gpus, check_spark
 from .submit_request import CheckedRequest, Request
 from .targets.target import Target, UploadSource
 from .targets.target_factory import open_target
 from .targets.target_facts import TargetFacts, collect_target_facts
-from .targets.types import Feature
 
 if TYPE_CHECKING:
     from .hosts.package_upload import Package
@@ -210,53 +210,6 @@ def resolve_environment(
             tell=report,
         )
     )
-
-
-def check_gpus(request: Request, runconfig: RunConfig, compute: Compute, target: Target, *, stop: bool) -> None:
-    """Raise an error, before anything is recorded, if the target lacks the requested GPUs."""
-    gpu_request = request.gpu_request or runconfig.gpus
-    if not stop or gpu_request is None or not target.type.has(Feature.GPU_LEASES):  # no leases: the GPUs are elsewhere
-        return
-    from .targets.gpu_request_check import refuse_unmatched  # noqa: PLC0415 - most runs ask for none
-
-    refuse_unmatched(gpu_request, compute.name, target.host)
-
-
-def check_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict], *, stop: bool) -> tuple[Finding, ...]:
-    """Raise an error if Spark is missing, before anything is uploaded. Return other findings."""
-    from .preflight.spark_rules import deploy_warnings, find_missing  # noqa: PLC0415 - for PySpark only
-
-    problem = find_missing(setting, ask) if stop else None
-    if problem is not None:
-        raise PreflightError(problem.message, problem.hint, more="no-spark")
-    return deploy_warnings(setting)
-
-
-def check_compatibility(
-    project: Project,
-    runconfig: RunConfig,
-    compute: Compute,
-    target_facts: TargetFacts,
-    entry: Entry | None,
-    *,
-    stop: bool,
-) -> tuple[Finding, ...]:
-    """Check compatibility before anything is uploaded. Errors stop the run; return other findings."""
-    from .preflight.checker import preflight  # noqa: PLC0415 - few other commands need it
-
-    findings = preflight(
-        project, runconfig, compute, target_facts.facts or None, entry, managed=is_managed(compute, runconfig)
-    )
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors and stop:
-        lines = [f"  {finding}\n    hint: {finding.hint}" for finding in errors]
-        raise PreflightError(
-            "preflight checks failed for " + compute.name + ":\n" + "\n".join(lines),
-            ("mlw project doctor --fix applies the suggested fixes; " if any(finding.fix for finding in errors) else "")
-            + "--unchecked submits anyway",
-            more="cannot-work-there",
-        )
-    return tuple(findings)
 
 
 def full_key(project: Project, key: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import submission
+from .. import submission, submission_checks
 from ..config.project_folder import Project
 from ..environments.selection import is_managed
 from ..environments.selection_request import ResolvedEnvironment
@@ -60,7 +60,7 @@ def prepare(**options: Any) -> None:
     opened = open_target(compute, paths)
     # Raises if an engine is missing.
     target_facts = collect_target_facts(opened, compute, paths, detailed=is_managed(compute, chosen))
-    for finding in submission.check_compatibility(
+    for finding in submission_checks.check_compatibility(
         project, chosen, compute, target_facts, None, stop=not options["unchecked"]
     ):
         render.warn(str(finding))
