@@ -126,7 +126,7 @@ def test_what_the_container_may(target):
     assert facts["Config"]["User"] == "12345:12345"
     inside = {mount["Source"]: mount["RW"] for mount in facts["Mounts"]}
     home = str(target.root / "homes" / "p")
-    expected = {str(folder / name): name != "word" for name in ("work", "metrics", "log", "word")}
+    expected = {str(folder / name): name != "word" for name in ("work", "metrics", "checkpoints", "log", "word")}
     assert inside == {**expected, home: True}
     target.call("cancel", "r", "me", "0")
     target.ended(folder)

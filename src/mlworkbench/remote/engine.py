@@ -160,7 +160,7 @@ def list_mounts(container: Container, run: RunFolder) -> List[List[str]]:
     Only these parts of the run folder are mounted. A script with write access to the entire folder
     could plant links for mlw to follow.
     """
-    run_mounts = [[run.work, run.work, "rw"], [run.metrics, run.metrics, "rw"], [run.log, run.log, "rw"]]
+    run_mounts = [[path, path, "rw"] for path in (run.work, run.metrics, run.checkpoints, run.log)]
     run_mounts.append([run.start_fifo, run.start_fifo, "ro"])
     configured = [list(mount) for mount in container.get("mounts") or () if list(mount) not in run_mounts]
     resolved = container.get("resolved") or ()

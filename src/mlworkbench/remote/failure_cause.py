@@ -31,14 +31,15 @@ _MODULE = re.compile(r"No module named '([\w.]+)'")
 _PREIMPORTED_MODULES = ("sys", "os")
 
 
-def read_tail(path: str, size: int = TAIL) -> str:
+def read_tail(path: str, size: int = TAIL, start: int = 0) -> str:
+    """Return the end of a log, at most ``size`` bytes after the offset ``start``."""
     from .run_reader import read_regular_file  # noqa: PLC0415 - only for failed runs
 
     try:
         end = os.stat(path, follow_symlinks=False).st_size
     except OSError:
         return ""
-    return read_regular_file(path, max(0, end - size), size).decode("utf-8", "replace")
+    return read_regular_file(path, max(start, end - size), size).decode("utf-8", "replace")
 
 
 def explain_failure(

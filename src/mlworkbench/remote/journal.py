@@ -21,6 +21,7 @@ TYPE_CHECKING = False  # importing typing would cost every supervisor time and m
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+ATTEMPT_ENDED = "attempt_ended"  # kind of the event that ends every attempt but the last
 RESERVE = 64 * 1024
 MAX_PENDING = 1000  # maximum number of events waiting to be written
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -42,7 +43,9 @@ class Journal:
         self._pending: List[Tuple[bytes, bool]] = []
         self._last_error: Optional[int] = None
         self._descriptor = _open_journal(run.events)
-        self.kinds: List[str] = []
+        self.kinds: List[str] = []  # kinds of the current attempt's events
+        self.ended_attempts = 0
+        self.log_start = 0  # size of the log when the current attempt started
         self._end = self._read_events(self._descriptor)  # offset after the last complete line
 
     def _read_events(self, descriptor: int) -> int:
@@ -57,7 +60,7 @@ class Journal:
                 try:
                     event = parse_json(line)
                     self._seq = max(self._seq, check_seq(event["seq"]))
-                    self.kinds.append(event["kind"])
+                    self._note(event["kind"], event.get("data"))
                 except (ValueError, KeyError, TypeError):
                     continue
         return end
@@ -78,7 +81,7 @@ class Journal:
         if len(self._pending) >= MAX_PENDING and not durable:
             return
         self._seq += 1
-        self.kinds.append(kind)
+        self._note(kind, data)
         line = json.dumps({"w": WRITER, "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
         self._pending.append((line.encode("ascii") + b"\n", durable))
         try:
@@ -87,6 +90,13 @@ class Journal:
             if error.errno != self._last_error:
                 self._last_error = error.errno
                 log("cannot write the event journal, retrying with the next event: %s" % error)
+
+    def _note(self, kind: str, data: Any) -> None:
+        if kind != ATTEMPT_ENDED:
+            self.kinds.append(kind)
+            return
+        self.kinds.clear()
+        self.ended_attempts, self.log_start = int(data["attempt"]), int(data["log_size"] or 0)
 
     def flush(self) -> None:
         """Write the pending events. Raise OSError if a write fails."""

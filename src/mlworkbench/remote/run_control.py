@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 
+from .attempts import newest_attempt, supervise_attempts, with_attempt
 from .background_process import run_in_background, run_in_this_process
 from .client_registry import ensure_root_identity, root_identity
 from .journal import write_with_reserve
@@ -88,6 +89,7 @@ def _receive_spec(root: Root, run: RunFolder, spec: Message) -> None:
 
 def adopt(root: Root, run: RunFolder, arguments: "list[str]", message: Message) -> Message:
     """Start a new supervisor for a run whose supervisor has died, if necessary."""
+    run = newest_attempt(run)
     spec, owner = read_spec(run), read_json(run.owner, "machine", "boot_id", "processes")
     if spec is None:
         return {"ok": True, "state": "lost" if _is_lost(root, run, message.get("root")) else "away"}
@@ -99,21 +101,24 @@ def adopt(root: Root, run: RunFolder, arguments: "list[str]", message: Message) 
     change = change_since(owner)
     if change == ELSEWHERE or (change == RESTARTED and machine.is_locked(run.watcher_lock)):  # its launcher is alive
         return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}
-    restrict_umask()
+    umask = restrict_umask()
 
     def body(respond: Callable[[Message], None]) -> None:
         lock = acquire_lock(run.lock)
         if lock is None:
             respond({"ok": True, "state": "supervised"})
             return
-        supervisor = make_conductor(root, run, spec, message.get("secrets"), COMMANDS) or Supervisor(root, run, spec)
+        conductor = make_conductor(root, run, spec, message.get("secrets"), COMMANDS)
+        supervisor = conductor or Supervisor(root, run, spec, umask)
         if "finished" in supervisor.journal.kinds:
             respond({"ok": True, "state": "finished"})
             return
         supervisor.on_settled = lambda: respond({"ok": True, "state": "adopted", "pid": os.getpid()})
-        supervisor.resume()
-        if not spec.get("sweep"):
+        if isinstance(supervisor, Supervisor):
+            supervise_attempts(supervisor, supervisor.resume)
             ensure_conductor(root, spec, {}, adopt)
+        else:
+            supervisor.resume()
 
     return run_in_background(run, body)
 
@@ -153,7 +158,8 @@ def _heartbeat(run: RunFolder) -> Optional[float]:
 
 def run_launcher(root: Root, run: RunFolder, arguments: "list[str]", message: Message) -> Message:
     """Run the launcher as a separate program, on systems without fork."""
-    launch(run, read_spec(run) or {}, message.get("secrets", {}), restrict_umask())
+    run = newest_attempt(run)
+    launch(run, with_attempt(read_spec(run) or {}, run.attempt), message.get("secrets", {}), restrict_umask())
     return {"ok": True}
 
 
@@ -174,8 +180,9 @@ def cancel(root: Root, run: RunFolder, arguments: "list[str]", message: Message)
         request["grace"] = grace
     write_with_reserve(run, lambda: write_atomic(run.cancel, request))
     failpoint("cancel-asked")
-    if read_json(run.start_decision) is None:
-        decide_start(run, "never", "canceled before it started")
+    attempt = newest_attempt(run)
+    if read_json(attempt.start_decision) is None:
+        decide_start(attempt, "never", "canceled before it started")
     if starter.cancel(run, grace):
         adopt(root, run, [], {})  # do not wait for a request, because the client may disconnect
     return {"ok": True, "state": "asked"}

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
         gpus: str
         timeout: float  # seconds
         grace: float
+        retries: Dict[str, Any]  # "limit", "causes", and "delay" in seconds
+        resumed: str  # ID of the run whose checkpoints this run starts with
         tracked: bool
         spoken: bool  # whether printed ``key: value`` lines are metrics
         keep: List[str]  # files and folders of the working copy that are collected with the outputs

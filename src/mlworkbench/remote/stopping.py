@@ -128,3 +128,11 @@ class Stopping:
                 if self._stuck_reported:
                     return
             time.sleep(0.05)
+
+    def end_all(self, facts: Facts) -> bool:
+        """End all processes that an attempt left behind. Return whether none is alive."""
+        self._work.terminate(facts)
+        self._begun_at = time.monotonic()
+        self._deadline = self._begun_at + self._spec["grace"]
+        self.end_leftovers(facts)
+        return not self._work.living_processes(facts)

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+from .attempts import supervise_attempts
 from .claim import claim, has_claim
 from .resources.resource import join_queues
 from .run_lock import acquire_lock
@@ -87,7 +88,8 @@ class Supervision:
         if conductor is not None:
             conductor.begin()
             return
-        Supervisor(root, run, spec).begin(self.secrets, self._umask)
+        supervisor = Supervisor(root, run, spec, self._umask)
+        supervise_attempts(supervisor, lambda: supervisor.begin(self.secrets))
         ensure_conductor(root, spec, {"secrets": self.secrets}, self._commands["adopt"])
 
 

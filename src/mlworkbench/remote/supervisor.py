@@ -6,15 +6,17 @@ continues.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
+from .attempts import canceled_early, died_early, is_superseded, retry_delay, with_attempt
+from .checkpoints import NoCheckpoints, prepare_checkpoints, remove_empty_checkpoints
+from .claim import claim
 from .client_registry import accepted_data
 from .companions.group import make_companions
 from .environments.environment_step import hold_environment, prepare_environment
 from .heartbeat import Heartbeat
-from .journal import Journal, log, release_reserve, reserve_space
+from .journal import ATTEMPT_ENDED, Journal, log, release_reserve, reserve_space
 from .launcher import decide_start
 from .markers import finalize_exit, read_exit, read_start_decision, read_started, write_exit
 from .pending_ending import retry_until_written
@@ -22,10 +24,11 @@ from .process_work import RUNNING
 from .resources.resource import make_resources
 from .restart_detection import REBOOTED, RESTARTED, change_since
 from .run_lock import is_lock_lost
+from .run_spec import read_spec
 from .shared import machine, run_endings
 from .shared.atomic_files import read_json
-from .shared.failpoint import failpoint
-from .shared.failure import extend_message, parse_failure
+from .shared.failpoint import enter_attempt, failpoint
+from .shared.failure import extend_message, mask_values, parse_failure
 from .shared.layout import Root, RunFolder
 from .shared.metric_limits import list_unread
 from .stopping import Stopping
@@ -47,32 +50,61 @@ _OOM_ELSEWHERE = "; meanwhile the kernel killed a process on this machine becaus
 class Supervisor:
     """One supervisor process. It executes ``spec``, which contains all decisions of the client."""
 
-    def __init__(self, root: Root, run: RunFolder, spec: Spec) -> None:
+    def __init__(self, root: Root, run: RunFolder, spec: Spec, umask: int) -> None:
         self.root = root
-        self.run = run
-        self.spec = spec
         self.journal = Journal(run)
+        self.run = run = run.at(self.journal.ended_attempts + 1)
+        self.spec = spec = with_attempt(spec, run.attempt)
         self._work = make_work(run, spec)
         self._stopping = Stopping(run, spec, self.journal, self._work)
         self._resources = make_resources(root, run, spec, self.journal)
         self._companions = make_companions(run, spec, self.journal, self._mask_secrets)
         self._heartbeat = Heartbeat(run)
         self._secrets: Optional[Dict[str, str]] = None  # None in a successor: secrets are never on disk
+        self._umask = umask
+        self._saw_alive = False  # whether this process, not a predecessor, watched the attempt
+        self._delay = 0.0  # seconds before this attempt
+        self.next_attempt: Optional[Supervisor] = None
         self.on_settled: Callable[[], None] = lambda: None  # called once, when the state of the run is known
 
     # -- start -------------------------------------------------------------------------------------
 
-    def begin(self, secrets: Dict[str, str], umask: int) -> None:
-        """Supervise a new run from its claim to its end."""
+    def begin(self, secrets: Dict[str, str]) -> None:
+        """Supervise a new run from its claim to the end of its first attempt."""
         self._secrets = secrets
         self.journal.add("accepted", accepted_data(self.root))
         failpoint("accepted")
         if self._is_canceled():
-            self.refuse_start("canceled before it started")
+            self.refuse_start(canceled_early(self.run.attempt))
             return
         if os.path.exists(self.run.start_decision):  # decided before this scheduler job began
             self.resume()
             return
+        self._prepare_and_start()
+
+    def begin_again(self) -> None:
+        """Supervise an attempt after the first, from its claim to its end."""
+        enter_attempt(self.run.attempt)
+        if not claim(self.run, os.urandom(8).hex()):
+            return
+        failpoint("attempt-claimed")
+        if self._wait_for_attempt():
+            self._prepare_and_start()
+        else:
+            self.refuse_start(canceled_early(self.run.attempt))
+
+    def _wait_for_attempt(self) -> bool:
+        """Wait before this attempt. Return whether it may start."""
+        start_at = time.monotonic() + self._delay
+        while not self._is_canceled():
+            self._heartbeat.beat()
+            remaining = start_at - time.monotonic()
+            if remaining <= 0:
+                return True
+            time.sleep(min(CHECK_INTERVAL, remaining))
+        return False
+
+    def _prepare_and_start(self) -> None:
         ending = run_endings.COULD_NOT_START
         try:
             problem = self._prepare()
@@ -80,24 +112,29 @@ class Supervisor:
                 ending = run_endings.ENVIRONMENT_FAILED
             else:
                 problem = self._resources.obtain(self._heartbeat.beat)
+        except NoCheckpoints as error:
+            problem = error.failure
         except (OSError, ValueError) as error:
             problem = "cannot prepare the run: %s" % error
         if problem is not None:
             self.refuse_start(problem, ending)
             return
         failpoint("prepared")
-        self._work.start(secrets, umask, self._resources.descriptors())
+        self._saw_alive = True
+        self._work.start(self._secrets or {}, self._umask, self._resources.descriptors())
         failpoint("launched")
         self._wait_for_start()
         self.watch()
 
     def _prepare(self) -> Optional[Reason]:
         """Prepare the code, environment, and folders. Return the environment's problem, if any."""
-        self.journal.add("step", {"step": "code", "snapshot": self.spec["snapshot"]})
-        contained = bool(self.spec.get("container"))
-        create_working_copy(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
-        failpoint("placed")
-        os.makedirs(self.run.metrics, mode=0o700, exist_ok=True)
+        if self.run.attempt == 1:  # later attempts continue in the same working copy
+            self.journal.add("step", {"step": "code", "snapshot": self.spec["snapshot"]})
+            contained = bool(self.spec.get("container"))
+            create_working_copy(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
+            failpoint("placed")
+            os.makedirs(self.run.metrics, mode=0o700, exist_ok=True)
+            prepare_checkpoints(self.root, self.run, self.spec)
         problem = prepare_environment(
             self.root, self.run, self.spec, self._secrets, self._record_build, self._heartbeat.beat
         )
@@ -134,10 +171,10 @@ class Supervisor:
             self.resume()
 
     def finish_unstarted(self, decision: Dict[str, Any]) -> None:
-        is_canceled = self._is_canceled()
+        is_canceled, canceled = self._is_canceled(), canceled_early(self.run.attempt)
         reason = parse_failure(decision.get("failure")) or decision.get("reason") or "the run was not started"
         ending = run_endings.CANCELLED if is_canceled else decision.get("ending") or run_endings.COULD_NOT_START
-        self.finish(ending, "canceled before it started" if is_canceled else reason, None)
+        self.finish(ending, canceled if is_canceled else reason, None)
 
     # -- takeover ----------------------------------------------------------------------------------
 
@@ -145,6 +182,8 @@ class Supervisor:
         """Continue the run from the state in its files."""
         hold_environment(self.root, self.spec)
         decision = read_start_decision(self.run)
+        if not os.path.exists(self.run.owner):  # the predecessor died between two attempts
+            claim(self.run, os.urandom(8).hex())
         change = change_since(decision or read_json(self.run.owner) or {})
         if change == REBOOTED:
             self._after_restart(decision, run_endings.TARGET_REBOOTED, "the machine was rebooted")
@@ -153,7 +192,7 @@ class Supervisor:
                 decision, run_endings.TARGET_RESTARTED, "the target, which is a container, was restarted"
             )
         elif decision is None:
-            self.refuse_start("the supervisor died before the script started")
+            self.refuse_start(died_early(self.run.attempt))
         elif decision["decision"] == "never":
             self.finish_unstarted(decision)
         else:
@@ -203,6 +242,10 @@ class Supervisor:
             result = read_exit(self.run) or self._work.find_unrecorded_exit()
             if result:
                 break
+            if is_superseded(self.run):
+                self._work.kill(facts)
+                return
+            self._saw_alive = True
             self._record_step()
             self._heartbeat.beat()
             self._notify_settled()
@@ -266,7 +309,7 @@ class Supervisor:
         from .failure_cause import explain_failure, read_tail  # noqa: PLC0415 - only for failed runs
 
         python = self.spec["commands"][-1]["argv"][0]
-        text = self._mask_secrets(read_tail(self.run.log))
+        text = self._mask_secrets(read_tail(self.run.log, start=self.journal.log_start))
         unpassed = self.spec.get("unpassed") or ()
         return explain_failure(text, self.run.work, python, result["code"], result["signal"], unpassed)
 
@@ -274,22 +317,21 @@ class Supervisor:
         """Mask secrets in ``text``. Return "" if the secrets are not known."""
         if self._secrets is None and self.spec.get("secrets"):
             return ""
-        for value in (self._secrets or {}).values():
-            if len(value) >= 4:  # a shorter value would mask ordinary words
-                for form in (value, repr(value)[1:-1], json.dumps(value)[1:-1]):
-                    text = text.replace(form, "***")
-        return text
+        return mask_values(text, (self._secrets or {}).values())
 
     def finish(self, ending: str, reason: Optional[Reason], result: Optional[Dict[str, Any]]) -> None:
         """Record the ending unless it has already been recorded."""
-        if is_lock_lost(self.run.lock) or self.journal.has_ended():
+        if is_lock_lost(self.run.lock) or is_superseded(self.run) or self.journal.has_ended():
             return
         facts = read_started(self.run)
         data: Dict[str, Any] = dict(run_endings.outcome(ending, reason), log_size=file_size(self.run.log))
         if result:
             data.update(exit=result["code"], signal=result["signal"], ended=result["ended"], elapsed=result["elapsed"])
-        if result or facts:  # the script has started; there is no result if a reboot ended it
-            data.update(self._collect_safely(dict(data)))
+            if self._end_attempt(data, facts):
+                return
+        # The script has started, perhaps in an earlier attempt. There is no result if a reboot ended it.
+        if result or facts or self.run.attempt > 1:
+            data.update(self._collect_outputs(dict(data)))
         if result:
             data["leftovers"] = [pid for pid, _ in self._work.living_processes(facts)]
         data["left_out"] = list_unread(self.run.metrics) + data.get("left_out", [])
@@ -303,6 +345,7 @@ class Supervisor:
         failpoint("finished")
         release_reserve(self.run)
         finalize_exit(self.run)
+        remove_empty_checkpoints(self.run)
         if data.get("leftovers"):
             return  # a process of the run is still alive and may write to the working copy
         try:
@@ -311,33 +354,42 @@ class Supervisor:
         except OSError as error:
             log("the working copy could not be kept for the next run: %s" % error)
 
+    def _end_attempt(self, data: Dict[str, Any], facts: Optional[Dict[str, Any]]) -> bool:
+        """End this attempt and prepare the next one, if there is one. Return False if the run ends."""
+        delay = retry_delay(self.spec, self.run.attempt, data["ending"], data["exit"])
+        if delay is None or not self._saw_alive or self._is_canceled():
+            return False
+        if self._secrets is None and self.spec.get("secrets"):
+            log("there is no other attempt, because this process does not have the secrets of the run")
+            return False
+        if not self._stopping.end_all(facts):
+            return False
+        gpu = self._companions.verdict(facts is not None, data["ending"], data["failure"])
+        self._resources.release()
+        self._work.clean_up()
+        failpoint("attempt-ending")
+        self.journal.add(ATTEMPT_ENDED, dict(data, attempt=self.run.attempt, gpu=gpu, delay=delay), durable=True)
+        if not retry_until_written(self.run, self.journal.flush, "the event journal", self._notify_settled):
+            return True
+        failpoint("attempt-ended")
+        finalize_exit(self.run)
+        self.journal.close()
+        spec = read_spec(self.run) or self.spec  # without the GPUs of this attempt
+        self.next_attempt = Supervisor(self.root, self.run, spec, self._umask)
+        self.next_attempt._secrets, self.next_attempt._delay = self._secrets, delay
+        return True
+
     def _record_exit(self, result: Dict[str, Any]) -> None:
         """Record an exit status that only this process has, because the launcher was killed."""
         if read_exit(self.run) is None:
             retry_until_written(self.run, lambda: write_exit(self.run, result), "the exit status", self._notify_settled)
 
-    def _collect_safely(self, ending: Dict[str, Any]) -> Dict[str, Any]:
-        """List the outputs. Errors must not prevent the ending from being recorded."""
+    def _collect_outputs(self, ending: Dict[str, Any]) -> Dict[str, Any]:
+        from .output_collection import collect_outputs  # noqa: PLC0415 - not needed before the end
+
         self._notify_settled()
-        try:
-            return self._collect(ending)
-        except Exception as error:  # noqa: BLE001 - outputs may be anything
-            log("the outputs could not be listed: %s: %s" % (type(error).__name__, error))
-            return {"outputs": None, "output_bytes": None}
-
-    def _collect(self, ending: Dict[str, Any]) -> Dict[str, Any]:
-        """List the outputs.
-
-        This may take a long time, so the ending is recorded first, and a cancel shortens the listing. A
-        timeout does not: a script that was ended by a timeout has often just written a checkpoint.
-        """
-        from .kept_files import collect_kept, find_unkept  # noqa: PLC0415 - not needed before the end
-        from .output_scan import record_outputs_with_retries  # noqa: PLC0415 - large
-
-        self.journal.add("collecting", ending)
-        omitted = collect_kept(self.run, self.spec.get("keep") or [])
-        result = record_outputs_with_retries(self.run, self._is_canceled, self._notify_settled)
-        return dict(result, left_out=omitted + result.get("left_out", []), unkept=find_unkept(self.run))
+        self.journal.add("collecting", ending)  # listing the outputs may take a long time
+        return collect_outputs(self.run, self.spec, self._is_canceled, self._notify_settled)
 
     def _is_canceled(self) -> bool:
         return os.path.exists(self.run.cancel)

@@ -238,7 +238,7 @@ class SweepConductor:
         try:
             if not claim(child, os.urandom(8).hex()):
                 return False
-            supervisor = Supervisor(self.root, child, spec)
+            supervisor = Supervisor(self.root, child, spec, 0o077)  # it starts nothing
             try:
                 supervisor.journal.add("accepted", accepted_data(self.root))
                 decision = read_start_decision(child)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from ..attempts import newest_attempt
 from ..shared import machine
 from ..shared.disk_totals import DiskUsage
 from ..shared.environment_layout import python_of
@@ -59,7 +60,7 @@ def runs_using(root: Root, digest: str) -> List[str]:
 
 def unfinished_runs(root: Root, names: List[str]) -> List[str]:
     """Return the runs that were started on this machine and have not ended, whether supervised or not."""
-    runs = ((name, root.run(name)) for name in names)
+    runs = ((name, newest_attempt(root.run(name))) for name in names)
     return [name for name, run in runs if is_claimed(run) and not os.path.exists(run.exit) and not has_ended(run)]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 
+from ..attempts import newest_attempt
 from ..markers import is_alive, read_started, read_starting
 from ..shared import machine
 from ..shared.atomic_files import read_json, write_unsynced
@@ -140,7 +141,7 @@ class Leases:
 
     def _is_alive(self, run_id: str) -> bool:
         """Return whether the run has a supervisor or another process that may use its GPUs."""
-        run = self._root.run(run_id)
+        run = newest_attempt(self._root.run(run_id))
         if machine.is_locked(run.lock):
             return True
         lease = read_json(run.lease) or {}

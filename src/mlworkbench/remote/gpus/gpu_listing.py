@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ..attempts import newest_attempt
 from ..markers import is_alive, read_started
 from ..shared.atomic_files import read_json
 from ..shared.layout import Root
@@ -72,13 +73,12 @@ def _unfinished_runs(root: Root) -> List[str]:
         names = os.listdir(root.runs)
     except OSError:
         return []
-    return [
-        name for name in names if os.path.exists(root.run(name).started) and not os.path.exists(root.run(name).exit)
-    ]
+    runs = ((name, newest_attempt(root.run(name))) for name in names)
+    return [name for name, run in runs if os.path.exists(run.started) and not os.path.exists(run.exit)]
 
 
 def _create_owner(root: Root, run_id: str) -> Owner:
-    run = root.run(run_id)
+    run = newest_attempt(root.run(run_id))
     facts = read_started(run) or {}
     process = (facts.get("pid"), facts.get("start"))
     init = _container_init_pid(run.container, run.spec)

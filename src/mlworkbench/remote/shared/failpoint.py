@@ -1,7 +1,7 @@
 """Named points where tests kill or delay the program, or raise an exception.
 
-The format is ``MLW_FAILPOINT=<stage>:<kill|exc|sleep=n>[:nth]``. Without this variable, the points
-are inactive. The variable applies to both client and supervisor.
+The format is ``MLW_FAILPOINT=<stage>[@attempt]:<kill|exc|sleep=n>[:nth]``. Without this variable, the
+points are inactive. The variable applies to both client and supervisor.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Dict
 
 _passed: Dict[str, int] = {}
+_attempt = 1
 
 
 class FailPoint(RuntimeError):
@@ -27,10 +28,17 @@ def failpoint(stage: str) -> None:
         return
     for entry in setting.split(","):
         fields = entry.split(":")
-        if fields[0] == stage:
+        name, _, attempt = fields[0].partition("@")
+        if name == stage and attempt in ("", str(_attempt)):
             _passed[stage] = _passed.get(stage, 0) + 1
             if len(fields) < 3 or int(fields[2]) == _passed[stage]:
                 _fail(stage, fields[1])
+
+
+def enter_attempt(number: int) -> None:
+    """Set the number of the attempt for this process and the processes that it forks."""
+    global _attempt
+    _attempt = number
 
 
 def _fail(stage: str, action: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, TypedDict, Union
+    from typing import Any, Dict, Iterable, Optional, TypedDict, Union
 
     class Failure(TypedDict):
         """A failure: ``code`` is a stable identifier, and ``explain`` is an ``mlw explain`` page."""
@@ -85,6 +86,15 @@ def failure_from_os_error(error: OSError, root: str) -> Failure:
     elif error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return failure(AGENT_ERROR, text)
     return failure(DISK_FULL, text, None, DISK_FULL)
+
+
+def mask_values(text: str, secrets: Iterable[str]) -> str:
+    """Replace secrets in a text, also where they are escaped."""
+    for value in secrets:
+        if len(value) >= 4:  # a shorter value would mask ordinary words
+            for form in (value, repr(value)[1:-1], json.dumps(value)[1:-1]):
+                text = text.replace(form, "***")
+    return text
 
 
 class Failed(Exception):

@@ -70,13 +70,31 @@ class Root:
 
 
 class RunFolder:
-    """The paths of a run's files. The layout is the same on every target."""
+    """The paths of a run's files. The layout is the same on every target.
 
-    def __init__(self, path: str) -> None:
+    The first attempt has its markers in the run folder itself, as in earlier versions. Each further
+    attempt has its own in ``attempts/<number>``. All other files are shared by all attempts.
+    """
+
+    def __init__(self, path: str, attempt: int = 1) -> None:
         self.path = path
-        self.spec = _join(path, "spec.json")
-        self.claim = _join(path, "claim")
+        self.attempt = attempt
+        self.attempts = _join(path, "attempts")
+        markers = path if attempt == 1 else _join(self.attempts, "%d" % attempt)
+        self.claim = _join(markers, "claim")
         self.owner = _join(self.claim, "owner.json")
+        self.start_decision = _join(markers, "gate.json")
+        self.starting = _join(markers, "starting.json")
+        self.started = _join(markers, "started.json")
+        self.exit = _join(markers, "exit.json")
+        self.slot = _join(markers, "exit.slot")  # exit status, if exit.json cannot be written
+        self.stopping = _join(markers, "stopping.json")
+        self.watcher_lock = _join(markers, "watch")  # a lock, held by the launcher or its replacement
+        self.container_process = _join(
+            markers, "inside.json"
+        )  # first process in the container, with its PID on this machine
+        self.start_fifo = _join(markers, "word")  # a FIFO for the start signal
+        self.spec = _join(path, "spec.json")
         self.handle = _join(path, "starter.json")  # only if submitted to a scheduler
         self.lock = _join(path, "lock")
         self.work = _join(path, "work")
@@ -85,13 +103,8 @@ class RunFolder:
         self.supervisor_log = _join(path, "supervisor.log")
         self.events = _join(path, "events.jsonl")
         self.metrics = _join(path, "metrics")
-        self.start_decision = _join(path, "gate.json")
-        self.starting = _join(path, "starting.json")
-        self.started = _join(path, "started.json")
-        self.exit = _join(path, "exit.json")
-        self.slot = _join(path, "exit.slot")  # exit status, if exit.json cannot be written
+        self.checkpoints = _join(path, "checkpoints")  # survives attempts
         self.cancel = _join(path, "cancel.json")
-        self.stopping = _join(path, "stopping.json")
         self.heartbeat = _join(path, "heartbeat")
         self.reserve = _join(path, "reserve")
         self.manifest = _join(path, "outputs.json")
@@ -110,14 +123,13 @@ class RunFolder:
         self.acknowledged = _join(path, "acknowledged.json")  # client only: the target has recorded the fetch
         # Most of the following files exist only if the command runs in a container.
         self.container = _join(path, "container.json")  # exists if there may be a container
-        self.container_process = _join(
-            path, "inside.json"
-        )  # first process in the container, with its PID on this machine
-        self.start_fifo = _join(path, "word")  # a FIFO for the start signal
         self.passwd = _join(path, "passwd")  # for Spark applications: Java looks up the user name
-        self.watcher_lock = _join(path, "watch")  # a lock, held by the launcher or its replacement
         self.pull = _join(path, "pull.json")  # exists while the image is being pulled
         self.build_log = _join(path, "build.log")
+
+    def at(self, attempt: int) -> "RunFolder":
+        """Return the paths for another attempt of this run."""
+        return RunFolder(self.path, attempt)
 
 
 def is_claimed(run: RunFolder) -> bool:

@@ -5,6 +5,7 @@ The handle is the claim in the run folder, and the lock shows whether the superv
 
 from __future__ import annotations
 
+from ..attempts import newest_attempt
 from ..background_process import run_in_background
 from ..shared import machine
 from ..shared.layout import RunFolder
@@ -43,4 +44,4 @@ def _status(run: RunFolder) -> JobStatus:
 
 def cancel(handle: Handle, grace: Optional[float]) -> bool:
     """Replace a supervisor that does not respond. A healthy one reads the cancel from the run folder."""
-    return machine.CAN_FORK and recover_supervisor(RunFolder(handle["folder"]))
+    return machine.CAN_FORK and recover_supervisor(newest_attempt(RunFolder(handle["folder"])))

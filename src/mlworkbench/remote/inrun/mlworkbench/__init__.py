@@ -8,6 +8,7 @@ remain importable through ``__path__``.
 
 import pkgutil
 
+from ._checkpoints import checkpoint_dir
 from ._log import flush, log
 from ._records import (
     log_figure,
@@ -26,6 +27,7 @@ from ._start_run import start_run
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 __all__ = [
+    "checkpoint_dir",
     "flush",
     "log",
     "log_figure",

@@ -1,0 +1,76 @@
+"""Attempts of a run: which one is the newest, and whether another one follows.
+
+The supervisor that watched an attempt end starts the next one. Nothing else does: a process that only
+asks for the state of a run, or takes over after all processes of an attempt have ended, never does.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .shared.retry_causes import MAX_DELAY, retry_cause
+
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
+if TYPE_CHECKING:
+    from typing import Callable, Optional
+
+    from .run_spec import Spec
+    from .shared.layout import RunFolder
+    from .supervisor import Supervisor
+
+
+def newest_attempt(run: RunFolder) -> RunFolder:
+    """Return the paths of the newest claimed attempt."""
+    try:
+        numbers = [int(name) for name in os.listdir(run.attempts) if name.isdigit() and len(name) < 5]
+    except OSError:
+        return run.at(1)  # most runs have only one attempt
+    claimed = [number for number in numbers if number > 1 and os.path.exists(run.at(number).owner)]
+    return run.at(max(claimed, default=1))
+
+
+def is_superseded(run: RunFolder) -> bool:
+    """Return whether a newer attempt has been claimed, so that this one must stop and record nothing."""
+    return os.path.exists(run.at(run.attempt + 1).owner)
+
+
+def retry_delay(spec: Spec, attempt: int, ending: str, code: Optional[int]) -> Optional[float]:
+    """Return the seconds until the next attempt, or None if the run does not request one for this ending."""
+    retries = spec.get("retries")
+    if not retries or attempt > retries["limit"]:
+        return None
+    if retry_cause(ending, code) not in retries["causes"]:
+        return None
+    return float(min(MAX_DELAY, retries["delay"] * 2.0 ** (attempt - 1)))
+
+
+def canceled_early(attempt: int) -> str:
+    """Return why an attempt that was canceled before its script started never starts."""
+    return "canceled before it started" if attempt == 1 else "canceled before attempt %d started" % attempt
+
+
+def died_early(attempt: int) -> str:
+    """Return why an attempt whose supervisor died before its script started never starts."""
+    if attempt == 1:
+        return "the supervisor died before the script started"
+    return (
+        "the supervisor died before attempt %d started; only a supervisor that is alive starts another attempt"
+        % attempt
+    )
+
+
+def with_attempt(spec: Spec, attempt: int) -> Spec:
+    """Return the spec with the number of the attempt in the script's environment."""
+    if attempt == 1:
+        return spec  # the client has set it
+    copy = spec.copy()
+    copy["environment"] = dict(spec["environment"], MLW_ATTEMPT=str(attempt))
+    return copy
+
+
+def supervise_attempts(supervisor: Supervisor, begin: Callable[[], None]) -> None:
+    """Supervise an attempt that ``begin`` starts or takes over, and each attempt that follows it."""
+    begin()
+    while supervisor.next_attempt is not None:
+        supervisor = supervisor.next_attempt
+        supervisor.begin_again()

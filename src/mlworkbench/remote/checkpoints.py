@@ -1,0 +1,44 @@
+"""The folder ``checkpoints`` of a run, which all attempts share and another run can start with."""
+
+from __future__ import annotations
+
+import os
+
+from .shared.failpoint import failpoint
+from .shared.failure import Failed
+from .shared.layout import Root, RunFolder, check_run_id
+
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
+if TYPE_CHECKING:
+    from .run_spec import Spec
+
+
+class NoCheckpoints(Failed):
+    """Error for checkpoints of another run that cannot be copied."""
+
+    code = explain = "no-checkpoints"
+
+
+def prepare_checkpoints(root: Root, run: RunFolder, spec: Spec) -> None:
+    """Create the folder, and copy the checkpoints of the run that this run resumes. Raise NoCheckpoints."""
+    resumed = spec.get("resumed")
+    if not resumed:
+        os.makedirs(run.checkpoints, mode=0o700, exist_ok=True)
+        return
+    source = root.run(check_run_id(resumed)).checkpoints
+    if os.path.islink(source) or not os.path.isdir(source):
+        raise NoCheckpoints("run %s has no checkpoints on this machine" % resumed)
+    import shutil  # noqa: PLC0415 - only for resumed runs
+
+    try:
+        shutil.copytree(source, run.checkpoints, symlinks=True)
+    except (OSError, shutil.Error) as error:
+        raise NoCheckpoints("cannot copy the checkpoints of run %s: %s" % (resumed, error)) from None
+    failpoint("checkpoints-copied")
+
+
+def remove_empty_checkpoints(run: RunFolder) -> None:
+    try:
+        os.rmdir(run.checkpoints)
+    except OSError:
+        pass  # it contains checkpoints, or is already gone
