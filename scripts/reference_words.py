@@ -119,6 +119,10 @@ EVENTS = {
         "A signal is sent to the script",
         "`why`: `cancel` or `timeout`; `grace`: grace period in seconds; `stuck`: processes that ignore SIGKILL",
     ),
+    "attempt_ended": (
+        "An attempt ended, and another one follows",
+        "`attempt`: its number; `delay`: seconds until the next attempt; `ending`, `cause`, `failure`, `exit`, `signal`, `ended`, `elapsed`, `log_size`, and `gpu`, as in `finished`",
+    ),
     "collecting": (
         "The script ended; the supervisor lists its outputs",
         "`ending`, `cause`, `failure`, `exit`, `signal`, `ended`, `elapsed`, and `log_size`, as in `finished`",
@@ -191,6 +195,8 @@ READ = (
 GIVEN = (
     ("MLW_RUN_ID", "Run ID"),
     ("MLW_RUN_FOLDER", "Run folder on the target"),
+    ("MLW_CHECKPOINTS", "Folder for [checkpoints](../how-to/retries.md), shared by all attempts"),
+    ("MLW_ATTEMPT", "Number of the attempt, starting with 1"),
     (
         "AZUREML_NATIVE_SHARE_DIRECTORY",
         "Shared folder of the project, which mlw keeps after runs; ends with a path separator",

@@ -44,7 +44,7 @@ LAYERS = [
         "explain",
     },
     {"paths", "model"},
-    {"failure"},
+    {"failure", "retries", "project_dependencies"},
     {"errors", "version", "import_isolation", "dataclass_check", "sanitize"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
@@ -57,7 +57,7 @@ BROAD = {
     "remote/environments/conda_install.py",
     "remote/launcher.py",
     "remote/resources/resource.py",
-    "remote/supervisor.py",
+    "remote/output_collection.py",
     "remote/starters/starter.py",
     "ui/auth_middleware.py",
     "ui/run_poller.py",

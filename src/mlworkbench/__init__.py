@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _LAZY_IMPORTS = {
     **dict.fromkeys(
-        "flush log log_figure log_file log_image log_param log_params log_table log_text run set_tag set_tags"
-        " start_run".split(),
+        "checkpoint_dir flush log log_figure log_file log_image log_param log_params log_table log_text run set_tag"
+        " set_tags start_run".split(),
         "mlworkbench.remote.inrun.mlworkbench",
     ),
     "Project": "mlworkbench.config.project_folder",

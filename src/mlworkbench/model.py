@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .failure import Failure
 from .remote.shared.protocol_versions import SPEC
+from .remote.shared.retry_causes import DEFAULT_CAUSES
+from .retries import DEFAULT_DELAY, Retries
+
+if TYPE_CHECKING:
+    from .project_dependencies import SparkDependencies
 
 JsonDict = dict[str, Any]
 
@@ -66,30 +71,14 @@ class RunConfig:
     fetch_outputs: str = "all"
     keep: tuple[str, ...] = ()  # paths in the working copy that are collected with the outputs
     gpus: str | None = None  # in the format of remote.shared.gpu_request
+    retries: int = 0
+    retry_on: tuple[str, ...] = DEFAULT_CAUSES
+    retry_delay: float = DEFAULT_DELAY
     metrics_from_log: bool = False
     metric_goals: Mapping[str, str] = field(default_factory=dict)  # name → "min" or "max"
     environment: str | None = None  # name of the plugin that provides the environment; None: the target decides
     overrides: Mapping[str, Any] = field(default_factory=dict)  # see config.legacy_formats.apply_overrides
     spark_dependencies: SparkDependencies | None = None  # from the April 2018 format; used instead of the file
-
-
-@dataclass(frozen=True)
-class Dependencies:
-    """A ``conda_dependencies.yml`` file: the packages that a project needs."""
-
-    name: str = "project_environment"
-    channels: tuple[str, ...] = ()
-    conda: tuple[str, ...] = ()
-    pip: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SparkDependencies:
-    """A ``spark_dependencies.yml`` file: settings and packages for the Spark session."""
-
-    configuration: Mapping[str, str] = field(default_factory=dict)
-    repositories: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()  # Maven coordinates, group:artifact:version
 
 
 @dataclass(frozen=True)
@@ -216,6 +205,8 @@ class RunSpec:
     gpus: str | None = None  # requested GPUs; the run's events record the allocated GPUs
     timeout: float | None = None
     grace: float = 30.0
+    retries: Retries | None = None
+    resumed: str | None = None  # ID of the run whose checkpoints this run starts with
     tracked: bool = True
     keep: tuple[str, ...] = ()  # paths in the working copy that are collected with the outputs
     fetch: str = "all"  # outputs to download automatically: "all", "none", or up to a size
@@ -251,6 +242,7 @@ class RunSpec:
                 "container": _container(data["container"]) if data.get("container") else None,
                 "entry": Entry(**{**_known(Entry, data["entry"]), "arguments": tuple(data["entry"]["arguments"])}),
                 "commands": tuple(Command(c["step"], tuple(c["argv"])) for c in data["commands"]),
+                "retries": _retries(data["retries"]) if data.get("retries") else None,
                 "git": Git(**_known(Git, data["git"])) if data.get("git") else None,
                 **{name: tuple(data[name]) for name in ("inherit", "secrets")},
                 **{name: tuple(data.get(name, ())) for name in ("tags", "path", "keep", "passed", "unpassed")},
@@ -265,6 +257,10 @@ def _container(data: JsonDict) -> Container:
     lists: JsonDict = {name: tuple(map(tuple, data.get(name, ()))) for name in ("mounts", "resolved")}
     lists["options"] = tuple(data.get("options", ()))
     return Container(**{**_known(Container, data), **lists, "gpus": None if gpus is None else tuple(gpus)})
+
+
+def _retries(data: JsonDict) -> Retries:
+    return Retries(**{**_known(Retries, data), "causes": tuple(data["causes"])})
 
 
 def _known(kind: Any, data: JsonDict) -> JsonDict:
@@ -341,8 +337,9 @@ class Run:
     failure: Failure | None = None  # also None for a run that ended under an earlier version: see report.failure_report
     accepted: float | None = None
     root: str | None = None  # ID of the root folder on the target that accepted the run
-    started: float | None = None
+    started: float | None = None  # in the current attempt, like ``ended``
     ended: float | None = None
+    attempts: tuple[JsonDict, ...] = ()  # earlier attempts, each with its ending
     outputs: int | None = None
     output_bytes: int | None = None
     uncollected: int = 0  # output list entries that are not collected, such as links to folders

@@ -14,6 +14,7 @@ from .frameworks.framework import FrameworkCommand, Setting
 from .model import Command, Container, RunSpec, Snapshot
 from .passed_variables import PassedVariables, given_variables
 from .remote.shared.gpu_request import FREE
+from .retries import Retries
 from .submit_request import Request
 from .targets.target_facts import TargetFacts
 
@@ -54,6 +55,7 @@ class Parts:
     starter: str = "detached"  # how the supervisor is started
     user: str | None = None  # name of the submitting user
     sweep: Sweep | None = None
+    resumed: str | None = None  # ID of the run whose checkpoints this run starts with
     passed: PassedVariables = field(default_factory=PassedVariables)  # variables of the user's shell
 
 
@@ -87,6 +89,8 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         companions=parts.command.companions,
         gpus=_gpus(parts),
         timeout=parts.request.time_limit,
+        retries=parts.request.planned_retries(Retries(runconfig.retries, runconfig.retry_on, runconfig.retry_delay)),
+        resumed=parts.resumed,
         tracked=runconfig.tracked_run,
         keep=runconfig.keep,
         fetch=runconfig.fetch_outputs,
@@ -168,4 +172,6 @@ def _environment(parts: Parts, run_id: str) -> dict[str, str]:
         **({} if tracked else {"MLW_TRACKING": "off"}),
         "MLW_RUN_ID": run_id,
         "MLW_RUN_FOLDER": setting.root.run(run_id).path,
+        "MLW_CHECKPOINTS": setting.root.run(run_id).checkpoints,
+        "MLW_ATTEMPT": "1",
     }

@@ -16,6 +16,7 @@ from .errors import MlwError, UsageError
 from .history.store import History
 from .model import JsonDict, Run
 from .remote.shared.layout import is_untracked
+from .retries import Retries
 from .submit_request import Request, SweepOptions
 
 _SUBMIT = ("experiment", "submit", "--detach", "-o", "json")
@@ -35,8 +36,9 @@ def submit_words(request: Request) -> list[str]:
 def submit_options(request: Request) -> list[str]:
     """Return all arguments after ``submit``. The script name must not start with a dash."""
     arguments = [*option("run-configuration", request.configuration), *option("target", request.target)]
-    for name in ("name", "gpus", "timeout", "key", "locked"):
+    for name in ("name", "gpus", "timeout", "retries", "retry_delay", "resume", "key", "locked"):
         arguments += option(name, getattr(request, name))
+    arguments += [f"--retry-on={cause}" for cause in request.retry_on]
     arguments += [f"--tag={tag}" for tag in request.tags]
     for name, value in request.environment.items():
         arguments.append(f"--env={name}" if value is None else f"--env={name}={value}")
@@ -143,12 +145,19 @@ def rerun_request(
         arguments=typed,
         name=name.strip() or None,
         gpus=spec.gpus,
+        **_retry_options(spec.retries),
         locked=spec.id if locked else None,
         environment=spec.given,
         secrets=spec.secrets,
         sweep=_sweep(spec.sweep) if spec.sweep else None,
         **entry,
     )
+
+
+def _retry_options(retries: Retries | None) -> dict[str, Any]:
+    if retries is None:
+        return {}
+    return {"retries": retries.limit, "retry_on": retries.causes, "retry_delay": retries.delay}
 
 
 def _sweep(sweep: JsonDict) -> SweepOptions:

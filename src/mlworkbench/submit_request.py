@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .container_consents import Consent, asked_consents
-from .errors import UsageError
-from .model import Entry, JsonDict
+from .errors import UnknownName, UsageError
+from .model import Entry, JsonDict, Run
 from .remote.shared.gpu_request import EXAMPLES
 from .remote.shared.gpu_request import parse as parse_gpus
+from .remote.shared.retry_causes import CAUSES, MAX_RETRIES
+from .retries import Retries, parse_duration
 
 if TYPE_CHECKING:
     from .sweep_axes import Sweep
-
-_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,9 @@ class Request:
     - ``gpus``: exclusive GPUs: ``1``, ``"all"``, ``"free"``, ``"none"``, ``"0,2"``, ``"h200"``, ``"1:40g"``.
     - ``name``, ``tags``: display name, and list of tags.
     - ``timeout``: time limit of the run in seconds, or a text such as ``"90s"``, ``"15m"``, ``"1h30m"``.
+    - ``retries``: number of times to start the script again after a failure; ``retry_on``: list of failures
+      (``"failed"``, ``"oom"``, ``"lost"``, …); ``retry_delay``: seconds, or a text such as ``"5m"``.
+    - ``resume``: ID of a run on the same target whose checkpoints this run starts with.
     - ``key``: idempotency key; submitting the same key again returns the same run.
     - ``sweep``: a ``SweepOptions``: one run per combination of values.
     - ``environment``: environment variables. A value of None is read from your environment. Do not put secrets there.
@@ -99,6 +102,10 @@ class Request:
     name: str | None = None
     tags: Sequence[str] = ()
     timeout: str | float | None = None
+    retries: int | None = None
+    retry_on: Sequence[str] = ()
+    retry_delay: str | float | None = None
+    resume: str | None = None
     key: str | None = None
     sweep: SweepOptions | None = None
     environment: Mapping[str, str | None] = field(default_factory=dict)
@@ -112,7 +119,7 @@ class Request:
     allow_networks: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name in ("arguments", "tags", "allow_builds", "allow_mounts", "allow_networks"):
+        for name in ("arguments", "tags", "retry_on", "allow_builds", "allow_mounts", "allow_networks"):
             object.__setattr__(self, name, _words(name, getattr(self, name)))
 
     @property
@@ -155,7 +162,13 @@ class Request:
     @property
     def time_limit(self) -> float | None:
         """``timeout`` in seconds."""
-        return None if self.timeout is None else _seconds(self.timeout)
+        return None if self.timeout is None else _seconds("--timeout", self.timeout)
+
+    def planned_retries(self, configured: Retries) -> Retries | None:
+        """Return the retries, where options take precedence over the run configuration. None: no retries."""
+        limit = configured.limit if self.retries is None else self.retries
+        delay = configured.delay if self.retry_delay is None else _seconds("--retry-delay", self.retry_delay)
+        return Retries(limit, tuple(self.retry_on) or configured.causes, delay) if limit else None
 
     def check(self) -> None:
         """Raise ``UsageError`` for values that are invalid in any project."""
@@ -169,20 +182,30 @@ class Request:
         for name in (*self.environment, *self.secrets):
             check_variable_name(name)
         _ = self.time_limit
+        self._check_retries()
         if self.key is not None and not self.key.isprintable():
             raise UsageError("--key contains unprintable characters", "use letters, digits, and punctuation")
         _ = self.consents
         if self.gpus is not None:
             _check_gpus(str(self.gpus))
 
+    def _check_retries(self) -> None:
+        if self.retries is not None and not 0 <= self.retries <= MAX_RETRIES:
+            raise UsageError(f"--retries must be from 0 to {MAX_RETRIES}, not {self.retries}")
+        for cause in self.retry_on:
+            if cause not in CAUSES:
+                raise UnknownName("failure", cause, CAUSES)
+        self.planned_retries(Retries())
+
 
 @dataclass(frozen=True)
 class CheckedRequest:
-    """A valid request with the data that it refers to: its sweep with all points, and the lock of an earlier run."""
+    """A valid request with the data that it refers to: the points of its sweep, and data of earlier runs."""
 
     request: Request
     sweep: Sweep | None = None
     lock: JsonDict | None = None
+    resumed: Run | None = None
 
 
 def check_variable_name(text: str) -> None:
@@ -204,14 +227,10 @@ def _words(name: str, values: Sequence[object]) -> tuple[str, ...]:
     return tuple(map(str, values))
 
 
-def _seconds(timeout: str | float) -> float:
-    if not isinstance(timeout, str) and 0 < timeout < float("inf"):
-        return float(timeout)
-    text = str(timeout)
-    parts = re.findall(r"(\d+(?:\.\d+)?)([a-z]*)", text.replace(" ", ""))
-    whole = "".join(number + unit for number, unit in parts) == text.replace(" ", "")
-    whole = whole and (len(parts) == 1 or all(unit for _, unit in parts))  # 1h30 is ambiguous
-    seconds = sum(float(number) * _UNITS.get(unit, float("nan")) for number, unit in parts)
-    if not whole or not seconds > 0:
-        raise UsageError(f"--timeout: invalid duration {text!r}", "for example: 90, 90s, 15m, 2h, 1h30m, 7d")
+def _seconds(option: str, duration: str | float) -> float:
+    if not isinstance(duration, str) and 0 < duration < float("inf"):
+        return float(duration)
+    seconds = parse_duration(str(duration))
+    if seconds is None:
+        raise UsageError(f"{option}: invalid duration {str(duration)!r}", "for example: 90, 90s, 15m, 2h, 1h30m, 7d")
     return seconds

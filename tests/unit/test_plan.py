@@ -65,6 +65,8 @@ def test_environment():
         "AZUREML_NATIVE_SHARE_DIRECTORY": "/data/share/demo-id/",
         "MLW_RUN_ID": "run-1",
         "MLW_RUN_FOLDER": "/home/me/.mlw/runs/run-1",
+        "MLW_CHECKPOINTS": "/home/me/.mlw/runs/run-1/checkpoints",
+        "MLW_ATTEMPT": "1",
     }
 
 

@@ -16,6 +16,7 @@ from ..model import IN_CONTACT, Run
 from ..paths import RunFolder
 from ..report import spark_report as report_spark
 from ..report import units
+from ..report.attempt_history import attempt_pairs
 from ..report.failure_report import gpu_page, page_line, page_of
 from ..report.output_locations import describe_outputs, left_out_pairs
 from ..report.run_records import cause_lines, exit_code, gpu_fields, summary
@@ -116,7 +117,7 @@ def report_lost_contact(runs: Iterable[Run]) -> None:
 def print_summary(run: Run, folder: RunFolder) -> None:
     """Print the execution summary."""
     lines: list[tuple[str, str]] = [("RunId", run.id), ("Status", summary(run))]
-    lines += [*cause_lines(run), *page_line(page_of(run))]
+    lines += [*cause_lines(run), *page_line(page_of(run)), *attempt_pairs(run)]
     names = {"gpu": "GPU used", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
     lines += [(names[name], plain(text)) for name, text in gpu_fields(run.gpu).items() if name in names]
     lines += page_line(gpu_page(run.gpu))

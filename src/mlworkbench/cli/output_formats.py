@@ -45,6 +45,7 @@ HEADINGS = {
     "unkept": "Not kept",
     "experiment_id": "Project ID",
     "parent_run_id": "Parent run ID",
+    "resumed_run_id": "Resumed from",
     "user_id": "User",
     "description": "Note",
     "spark_ui": "Spark UI",

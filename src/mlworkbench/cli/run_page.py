@@ -20,6 +20,7 @@ from ..paths import user_paths
 from ..remote.shared.layout import is_untracked
 from ..report import spark_report as report_spark
 from ..report import units
+from ..report.attempt_history import attempt_pairs
 from ..report.failure_report import gpu_page, page_line, page_of
 from ..report.output_locations import describe_outputs, left_out_pairs
 from ..report.ranking import differing
@@ -109,13 +110,15 @@ def _header(run: Run) -> Lines:
         lines.append(plain("sweep over " + " ".join(f"{name}={values}" for name, values in axes.items()), 1000))
     if spec.parent:
         lines.append(f"{'nested in run' if spec.inside else 'part of sweep'} {spec.parent}")
+    if spec.resumed:
+        lines.append(f"resumed from the checkpoints of run {plain(spec.resumed)}")
     if run.noted.archived:
         lines.append("archived")
     return lines
 
 
 def _problems(history: History, run: Run) -> Lines:
-    pairs = [*cause_lines(run), *page_line(page_of(run))]
+    pairs = [*cause_lines(run), *page_line(page_of(run)), *attempt_pairs(run)]
     pairs += [(_GPU_LABELS[name], plain(text)) for name, text in gpu_fields(run.gpu).items() if name in _GPU_LABELS]
     pairs += page_line(gpu_page(run.gpu))
     if run.leftovers:

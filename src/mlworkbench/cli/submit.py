@@ -16,6 +16,7 @@ from ..follow import Follower
 from ..history.store import History
 from ..inferred_state import INTERRUPTED
 from ..paths import user_paths
+from ..remote.shared.retry_causes import CAUSES
 from ..report import units
 from ..report.run_records import record
 from ..runs.result_download import forget_unusable_image
@@ -79,6 +80,9 @@ class SubmitCommand(Command):
         return args, "script", []
 
 
+_RETRY_ON = "Start again only after this failure: " + ", ".join(CAUSES) + " (repeatable)"
+
+
 @click.command(
     cls=SubmitCommand,
     epilog="Example: mlw submit -c local train.py --lr 0.1",
@@ -91,6 +95,15 @@ class SubmitCommand(Command):
 @click.option("--name", help="Display name")
 @click.option("--tag", "tags", multiple=True, metavar="TEXT", help="Add a tag (repeatable)")
 @click.option("--timeout", metavar="TIME", help="Stop the run after this time: 90, 90s, 15m, 2h, 7d")
+@option_section(
+    "Retries",
+    click.option("--retries", type=int, metavar="N", help="Start the script again up to N times after a failure"),
+    click.option("--retry-on", multiple=True, metavar="FAILURE", help=_RETRY_ON),
+    click.option(
+        "--retry-delay", metavar="TIME", help="Time before the script starts again; doubles with each attempt"
+    ),
+    click.option("--resume", metavar="RUN", help="Start with the checkpoints of RUN"),
+)
 @click.option("--key", metavar="TEXT", help="Idempotency key; submitting the same key again returns the same run")
 @option_section(
     "GPUs",
@@ -221,18 +234,19 @@ def _build_request(options: dict[str, Any]) -> Request:
         runconfig, arguments = _configuration_name(arguments, runconfig), ()
     if kind != "script" and not arguments:
         raise UsageError("no command given after --" if kind == "command" else "no module given after -m")
-    unchanged = ("target", "key", "name", "tags", "secrets", "locked", "upgrade", "send_packages", "unchecked", "gpus")
+    unchanged = "target key name tags secrets locked upgrade send_packages unchecked gpus retries retry_delay resume"
     return Request(
         configuration=runconfig,
         arguments=arguments[1:],
         environment=dict(_parse_variable(text) for text in options["variables"]),
         timeout=options["timeout"] or None,
+        retry_on=options["retry_on"],
         sweep=sweep_options.parse_sweep(options),
         allow_builds=options["allow_builds"],
         allow_mounts=options["mounts"],
         allow_networks=options["networks"],
         **{kind: arguments[0]} if arguments else {},
-        **{name: options[name] for name in unchanged},
+        **{name: options[name] for name in unchanged.split()},
     )
 
 

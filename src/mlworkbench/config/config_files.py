@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, UnknownName, UsageError
-from ..model import Compute, Dependencies, Problem, RunConfig, SparkDependencies
+from ..model import Compute, Problem, RunConfig
+from ..project_dependencies import Dependencies, SparkDependencies
 from ..targets.types import CLUSTER, REMOTEDOCKER, ComputeType, Feature, compute_type, find_type, type_of
 from .config_problems import Diagnostics
 from .field_parsing import Fields

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..remote.shared.retry_causes import CAUSES, MAX_RETRIES
 from ..remote.shared.shell_variables import SECRET_PARTS
 from ..targets.types import ComputeType
 from .keys import COMPUTE, DEPENDENCIES, NESTED_KEYS, RUNCONFIG, SPARK_DEPENDENCIES, Key, applies_to, required_by
@@ -58,6 +59,9 @@ _VALUE_SCHEMAS: dict[str, JsonDict] = {
         "type": ["string", "number", "null"],
         "pattern": r"^([Aa]ll|[Nn]one|\d+(\.\d+)?\s*([KMGTkmgt]i?)?[Bb]?)$",
     },
+    "count": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_RETRIES},
+    "retry_causes": {"type": ["array", "null"], "items": {"enum": list(CAUSES)}},
+    "duration": {"type": ["string", "number", "null"]},
     "port": {"type": ["integer", "null"], "minimum": 1, "maximum": 65535},
     "amount": {"type": ["string", "number", "null"], "pattern": r"^\d+[KMGTkmgt]?[Bb]?$"},
     "gpus": {"type": ["string", "integer", "null"]},

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..remote.shared.containers import SUGGESTED_IMAGE
+from ..remote.shared.retry_causes import CAUSES, DEFAULT_CAUSES
+from ..retries import DEFAULT_DELAY
 from ..targets.types import BUILT_IN
 from .compute_keys import ALL_KEYS, TYPE
 from .key import Key as Key
@@ -67,6 +69,12 @@ RUNCONFIG = (
         " (ML Workbench only)", "keep", default=()),
     Key("Gpus", "gpus", "GPUs to reserve exclusively: a number, all, free, none, indexes (0,2), a UUID, a model (h200),"
         " or 1:40g (ML Workbench only)", "gpus"),
+    Key("Retries", "count", "Maximum number of times to start the script again after a failure (ML Workbench only)",
+        "retries", default=0),
+    Key("RetryOn", "retry_causes", "Failures after which the script starts again: " + ", ".join(CAUSES) + "; default: "
+        + ", ".join(DEFAULT_CAUSES) + " (ML Workbench only)", "retry_on", default=DEFAULT_CAUSES),
+    Key("RetryDelay", "duration", "Time before the script starts again, such as 10s or 5m; doubles with each attempt"
+        " (ML Workbench only)", "retry_delay", default=DEFAULT_DELAY),
     Key("Description", "ignored", "Description in files created before September 2017; ignored"),
     Key("ManagedEnvironment", "flag",
         "Before September 2017, false meant that users managed the Python packages themselves",

@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ConfigError
-from ..model import Compute, SparkDependencies
+from ..model import Compute
+from ..project_dependencies import SparkDependencies
 from ..targets.types import find_type, in_container
 from .config_problems import Diagnostics
 from .field_parsing import Fields, KeyEntry, report_unknown_key

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, UnknownName, UsageError
-from ..model import Compute, RunConfig, SparkDependencies
+from ..model import Compute, RunConfig
+from ..project_dependencies import SparkDependencies
 from ..remote.shared.untrusted_json import parse_json
 from .config_files import key_line, read_compute, read_runconfig, read_spark_dependencies
 from .json_schema import write_schemas

@@ -12,7 +12,9 @@ from typing import Any
 
 from ..plugin_registry import known
 from ..remote.shared.gpu_request import EXAMPLES, parse
+from ..remote.shared.retry_causes import CAUSES, MAX_RETRIES
 from ..remote.shared.shell_variables import is_secret_name
+from ..retries import parse_duration
 from .config_problems import Diagnostics, InvalidValue
 from .keys import TYPE_ALIASES, Key, closest_match
 from .project_files import is_plain_name
@@ -128,6 +130,31 @@ def _gpus(key: Key, node: Node, diagnostics: Diagnostics) -> str:
     except ValueError as error:
         raise InvalidValue(node, f"{key.name}: {error}", f"for example {EXAMPLES}") from None
     return text
+
+
+def _count(key: Key, node: Node, diagnostics: Diagnostics) -> int:
+    text = _text(key, node, diagnostics)
+    if not text.isascii() or not text.isdigit() or len(text) > 4 or int(text) > MAX_RETRIES:
+        raise InvalidValue(node, f"{key.name} must be a number from 0 to {MAX_RETRIES}, not {describe(node)}")
+    return int(text)
+
+
+def _retry_causes(key: Key, node: Node, diagnostics: Diagnostics) -> tuple[str, ...]:
+    for item in _items(key, node):
+        if not isinstance(item, Scalar) or item.text not in CAUSES:
+            suggestion = closest_match(item.text, CAUSES) if isinstance(item, Scalar) else None
+            hint = f"did you mean {suggestion!r}?" if suggestion else None
+            raise InvalidValue(
+                item, f"an item of {key.name} must be one of {', '.join(CAUSES)}, not {describe(item)}", hint
+            )
+    return tuple(dict.fromkeys(item.text for item in _items(key, node) if isinstance(item, Scalar)))
+
+
+def _duration(key: Key, node: Node, diagnostics: Diagnostics) -> float:
+    seconds = parse_duration(_text(key, node, diagnostics))
+    if seconds is None:
+        raise InvalidValue(node, f"{key.name} must be a duration such as 10s or 5m, not {describe(node)}")
+    return seconds
 
 
 def _port(key: Key, node: Node, diagnostics: Diagnostics) -> int:
@@ -336,6 +363,9 @@ READERS: dict[str, Callable[[Key, Node, Diagnostics], Any]] = {
     "inside": _inside,
     "fetch": _fetch,
     "gpus": _gpus,
+    "count": _count,
+    "retry_causes": _retry_causes,
+    "duration": _duration,
     "port": _port,
     "amount": _amount,
     "number": _number,

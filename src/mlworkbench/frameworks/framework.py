@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..errors import ConfigError
-from ..model import Compute, Entry, JsonDict, RunConfig, SparkDependencies
+from ..model import Compute, Entry, JsonDict, RunConfig
 from ..plugin_registry import known, load
+from ..project_dependencies import SparkDependencies
 from ..remote.shared.layout import Root
 
 

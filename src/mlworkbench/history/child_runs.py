@@ -22,7 +22,7 @@ def may_join(child: RunSpec, parent: RunSpec) -> bool:
     elsewhere. Otherwise, a target could offer a forged sweep with results of runs on other machines.
     """
     same_side = (child.origin is None) == (parent.origin is None)
-    return same_side and _machine(child.compute) == _machine(parent.compute)
+    return same_side and machine_of(child.compute) == machine_of(parent.compute)
 
 
 def search_children(history: History, parent: RunSpec, query: Query) -> list[Run]:
@@ -39,7 +39,7 @@ def children_of_sweep(history: History, sweep: RunSpec) -> list[Run]:
     return [run for run in runs if may_join(run.spec, sweep)]
 
 
-def _machine(compute: Compute) -> tuple[str | int | None, ...]:
+def machine_of(compute: Compute) -> tuple[str | int | None, ...]:
     """Return a key shared by all compute targets with the same account on the same machine."""
     if compute.address is None:  # this machine, or one that a plugin identifies by name
         return () if is_built_in(compute.type) else (compute.type, compute.name)

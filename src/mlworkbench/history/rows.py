@@ -40,6 +40,7 @@ _STATE_FIELDS = tuple(name for name in Run.__dataclass_fields__ if name != "spec
 _OPTIONAL_FIELDS = (
     "left_out",
     "unkept",
+    "attempts",
     "uncollected",
     "failure",
     "no_contact",
@@ -131,7 +132,7 @@ def _decode_row(row: Row) -> Stored:
 def decode(spec: str, state: str) -> Run:
     facts = json.loads(state)
     facts.update(status=Status(facts["status"]), leftovers=tuple(facts["leftovers"]))
-    facts.update({name: tuple(facts.get(name, ())) for name in ("left_out", "unkept")})
+    facts.update({name: tuple(facts.get(name, ())) for name in ("left_out", "unkept", "attempts")})
     facts["failure"] = Failure.from_json(facts.get("failure"))
     if "spans" in facts:  # not in rows from older versions
         facts["spans"] = {name: Span(*span) for name, span in facts["spans"].items()}

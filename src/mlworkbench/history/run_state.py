@@ -156,11 +156,6 @@ def _collecting(run: Run, event: Event) -> Run:
 def _finished(run: Run, event: Event) -> Run:
     data = event.data
     ending, code, signal = run_endings.parse_ending(data)
-    elapsed = data.get("elapsed")
-    ended = _timestamp(data.get("ended"), event.time)
-    if run.started is not None and isinstance(elapsed, (int, float)) and 0 <= elapsed < 1e11:
-        # The target's monotonic clock is correct even if its wall clock was changed in the meantime.
-        ended = run.started + elapsed
     return replace(
         run,
         status=_STATUS.get(ending, Status.FAILED),
@@ -170,7 +165,7 @@ def _finished(run: Run, event: Event) -> Run:
         signal=signal,
         cause=_text(data.get("cause")),
         failure=Failure.from_json(data.get("failure")),
-        ended=ended,
+        ended=_end_time(run, event),
         outputs=_count(data.get("outputs")),
         output_bytes=_count(data.get("output_bytes")),
         uncollected=_count(data.get("uncollected")) or 0,
@@ -179,6 +174,37 @@ def _finished(run: Run, event: Event) -> Run:
         gpu=_verdict(run, data.get("gpu")),
         left_out=add_left_out(run, _texts(data.get("left_out"))).left_out,
         unkept=tuple(_texts(data.get("unkept")))[:_MAX_ITEMS],
+    )
+
+
+def _end_time(run: Run, event: Event) -> float:
+    elapsed = event.data.get("elapsed")
+    if run.started is not None and isinstance(elapsed, (int, float)) and 0 <= elapsed < 1e11:
+        # The target's monotonic clock is correct even if its wall clock was changed in the meantime.
+        return run.started + elapsed
+    return _timestamp(event.data.get("ended"), event.time)
+
+
+def _attempt_ended(run: Run, event: Event) -> Run:
+    """Record the ending of an attempt that another one follows."""
+    data = event.data
+    ending, code, signal = run_endings.parse_ending(data)
+    number = (_count(data.get("attempt")) or 0) % 10_000
+    delay = data.get("delay")
+    attempt: JsonDict = {"number": number, "ending": ending, "exit": code, "signal": signal}
+    attempt.update(started=run.started, ended=_end_time(run, event), cause=_text(limit_value(data.get("cause"))))
+    attempt["gpu"] = (
+        _text(limit_value((data.get("gpu") or {}).get("line"))) if isinstance(data.get("gpu"), dict) else None
+    )
+    total = f" of {run.spec.retries.limit + 1}" if run.spec.retries else ""
+    pause = f"{delay:g} s" if isinstance(delay, (int, float)) and 0 <= delay < 1e6 else "a while"
+    return replace(
+        run,
+        status=Status.QUEUED,
+        detail=f"waiting {pause} before attempt {number + 1}{total}",
+        attempts=(*run.attempts, attempt)[-_MAX_ITEMS:],
+        started=None,
+        gpu=None,
     )
 
 
@@ -194,6 +220,7 @@ _HANDLERS: dict[str, Callable[[Run, Event], Run]] = {
     "started": _started,
     "stopping": _stopping,
     "collecting": _collecting,
+    "attempt_ended": _attempt_ended,
     "finished": _finished,
 }
 

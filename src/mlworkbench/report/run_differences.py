@@ -16,7 +16,7 @@ from .run_records import outcome, record
 from .value_format import finite
 
 _MISSING = object()
-_RUN_VARIABLES = "MLW_RUN_"  # prefix of variables that always differ: run ID and folder
+_RUN_VARIABLES = ("MLW_RUN_", "MLW_CHECKPOINTS")  # prefixes of variables that always differ
 _PACKAGES = ("conda", "pip")
 # Keys of a lock file that are reported per package, or are not chosen by the user.
 _SKIPPED_LOCK_KEYS = (*_PACKAGES, "tools", "mirrors", "format", "python")

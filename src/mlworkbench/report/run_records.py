@@ -14,6 +14,7 @@ from ..remote.shared import run_endings
 from ..remote.shared.metric_limits import MAX_FILES
 from ..sanitize import plain
 from . import units
+from .attempt_history import attempt_records
 from .failure_report import failure_of, gpu_summary
 from .spark_report import spark_fields as spark_words
 from .value_format import finite
@@ -34,7 +35,7 @@ _LEFT_OUT = {
     "all": "all metrics, parameters, tags, and files: too large for the run history",
 }
 # Keys that tables omit, because they are redundant or constant.
-_HIDDEN_KEYS = ("failure", "metrics", "environment", "heartbeat_enabled", "attachments", "sweep")
+_HIDDEN_KEYS = ("failure", "metrics", "environment", "heartbeat_enabled", "attachments", "sweep", "attempts")
 
 
 def record(run: Run) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def record(run: Run) -> dict[str, Any]:
         "arguments": list(spec.entry.arguments),
         "target": spec.compute.name,
         "run_configuration": spec.runconfig,
+        "attempts": attempt_records(run),
         "created_utc": _time(spec.created),
         "start_time_utc": _time(run.started),
         "end_time_utc": _time(run.ended),
@@ -88,7 +90,12 @@ def record(run: Run) -> dict[str, Any]:
 
 
 def _relations(run: Run) -> dict[str, Any]:
-    return {"parent_run_id": run.spec.parent, "children": children_ids(run), "sweep": run.spec.sweep}
+    return {
+        "parent_run_id": run.spec.parent,
+        "resumed_run_id": run.spec.resumed,
+        "children": children_ids(run),
+        "sweep": run.spec.sweep,
+    }
 
 
 def _properties(spec: RunSpec) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..inferred_state import is_unwritten
 from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..report import spark_report as report_spark
+from ..report.attempt_history import describe_attempt
 from ..run_observer import Observer
 from ..sanitize import plain
 
@@ -47,6 +48,8 @@ class RunMessages(Observer):
             self._write(f"{run.contact}; the run continues, reconnecting … (Ctrl-C detaches)")
 
     def state_changed(self, run: Run) -> None:
+        for attempt in run.attempts:
+            self._once(describe_attempt(attempt))
         if run.status is Status.QUEUED and run.detail:
             self._once(f"queued: {plain(run.detail)}")
         if is_unwritten(run):

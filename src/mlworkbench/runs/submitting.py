@@ -41,7 +41,8 @@ def check_request(history: History, request: Request, frontend: Frontend, *, dry
     lock = _lock_of(history.get(request.locked)) if request.locked else None
     if request.allow_builds and not dry_run:
         remember_builds(history.paths, request, frontend)
-    return CheckedRequest(request, request.sweep.plan() if request.sweep else None, lock)
+    resumed = history.get(request.resume) if request.resume else None
+    return CheckedRequest(request, request.sweep.plan() if request.sweep else None, lock, resumed)
 
 
 def plan_run(

@@ -19,7 +19,8 @@ from mlworkbench.config.config_files import (
     read_spark_dependencies,
 )
 from mlworkbench.errors import ConfigError
-from mlworkbench.model import Compute, Dependencies, RunConfig, SparkDependencies
+from mlworkbench.model import Compute, RunConfig
+from mlworkbench.project_dependencies import Dependencies, SparkDependencies
 
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -119,6 +120,9 @@ DataSourceSettings:
 DataSourceSubstitutions: {a.dsource: b.dsource}
 FetchOutputs: 500 MB
 MetricGoals: {width: min}
+Retries: 3
+RetryOn: [oom, lost]
+RetryDelay: 1m30s
 """
     assert runconfig(tmp_path, text) == RunConfig(
         name="gpu",
@@ -135,6 +139,9 @@ MetricGoals: {width: min}
         data_source_substitutions={"a.dsource": "b.dsource"},
         fetch_outputs="500 MB",
         metric_goals={"width": "min"},
+        retries=3,
+        retry_on=("oom", "lost"),
+        retry_delay=90.0,
     )
     assert check_file(tmp_path / "gpu.runconfig") == []
 
@@ -259,6 +266,9 @@ RUNCONFIG_ERRORS = [
     ("CondaDependenciesFile: C:\\x.yml", ":1: CondaDependenciesFile must be a path inside the project", None),
     ("FetchOutputs: some", ":1: FetchOutputs must be all, none, or a size such as 500 MB, not 'some'", None),
     ("MetricGoals:\n  width: smaller", ":2: width in MetricGoals must be max or min, not 'smaller'", None),
+    ("Retries: many", ":1: Retries must be a number from 0 to 1000, not 'many'", None),
+    ("RetryOn: [faild]", ":1: an item of RetryOn must be one of failed, oom, lost", "did you mean 'failed'?"),
+    ("RetryDelay: soon", ":1: RetryDelay must be a duration such as 10s or 5m, not 'soon'", None),
     ("MetricGoals: [width]", ":1: MetricGoals must be a mapping", None),
     ("DataSourceSettings: x", ":1: DataSourceSettings must be a mapping", None),
 ]

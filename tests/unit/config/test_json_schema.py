@@ -99,6 +99,8 @@ WRONG = [
     ("runconfig", "CondaDependenciesFile: C:\\x.yml"),
     ("runconfig", "FetchOutputs: some"),
     ("runconfig", "MetricGoals: {width: smaller}"),
+    ("runconfig", "Retries: -1"),
+    ("runconfig", "RetryOn: [faild]"),
     ("runconfig", "history: {enabled: often}"),
     ("runconfig", "environment: {docker: {baseDockerImage: x}}"),
     ("runconfig", "environment: prod"),

@@ -12,7 +12,8 @@ from mlworkbench.config import keys
 from mlworkbench.config.config_files import check_file, read_compute, read_runconfig
 from mlworkbench.config.legacy_formats import apply_overrides
 from mlworkbench.errors import ConfigError
-from mlworkbench.model import Compute, RunConfig, SparkDependencies
+from mlworkbench.model import Compute, RunConfig
+from mlworkbench.project_dependencies import SparkDependencies
 from mlworkbench.targets.types import type_of
 
 NO_FRAMEWORK = "Framework is not set"

@@ -10,7 +10,8 @@ from mlworkbench.errors import ConfigError, UsageError
 from mlworkbench.frameworks.framework import Setting
 from mlworkbench.frameworks.pyspark import PySpark
 from mlworkbench.frameworks.python import Python
-from mlworkbench.model import Compute, Entry, RunConfig, SparkDependencies
+from mlworkbench.model import Compute, Entry, RunConfig
+from mlworkbench.project_dependencies import SparkDependencies
 from mlworkbench.remote.shared.layout import Root
 
 SETTING = Setting(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, create_model, model_validator
 
+from ...remote.shared.retry_causes import CAUSES, MAX_RETRIES
 from ...resubmit import submit_words
 from ...secret_sources import PASSED_PREFIX
 from ...submit_request import Request, SweepOptions
@@ -46,6 +47,12 @@ _REQUEST_LIMITS: dict[str, Any] = {
     "tags": Annotated[list[Name], Field(max_length=100)],
     "gpus": Annotated[Name | None, Field(description="--gpus: 2, all, free, none, 0,2, a UUID, h200, 1:40g")],
     "timeout": Annotated[Name | None, Field(description="--timeout: 90, 90s, 15m, 2h, 7d")],
+    "retries": Annotated[int | None, Field(ge=0, le=MAX_RETRIES, description="--retries: attempts after a failure")],
+    "retry_on": Annotated[
+        list[Annotated[str, Field(pattern="^(" + "|".join(CAUSES) + ")$")]], Field(description="--retry-on")
+    ],
+    "retry_delay": Annotated[Name | None, Field(description="--retry-delay: 10s, 5m; doubles with each attempt")],
+    "resume": Annotated[Name | None, Field(description="--resume: start with the checkpoints of this run")],
     "key": Annotated[
         Annotated[str, Field(max_length=1000)] | None,
         Field(description="--key: idempotency key; submitting it again returns the same run"),

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from ....metric_goal import MAX
+from ....report.attempt_history import attempt_count, describe_attempt
 from ....report.output_locations import describe_unkept
 from ....report.run_records import left_out
 from ....report.units import duration, pluralize, size
@@ -25,6 +26,7 @@ from .page_context import RunPageContext
 
 _MAX_METRICS = 24  # maximum metrics; the metrics tab shows all
 _MAX_FILES = 8
+_MAX_ATTEMPTS = 20
 _MAX_COMPARED = 50  # maximum number of compared runs
 _MAX_PARAMETERS = 100
 _CHILDREN_PER_STEP = 50  # child runs shown at a time
@@ -82,6 +84,8 @@ def _properties(context: RunPageContext) -> None:
         ("Started", _timestamp(run.started)),
         ("Ended", _timestamp(run.ended)),
         ("Duration", duration(run.duration) if run.duration is not None else None),
+        ("Attempts", attempt_count(run)),
+        *(("", describe_attempt(attempt)) for attempt in run.attempts[-_MAX_ATTEMPTS:]),
         ("Exit code", str(run.exit) if run.exit is not None else None),
         ("Signal", str(run.signal) if run.signal is not None else None),
         ("User", plain(spec.user, 100) if spec.user else None),

@@ -1,0 +1,79 @@
+"""Retries: a script that crashes starts again from its last checkpoint, and users see each attempt."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+TRAIN = """
+import os, sys
+from mlworkbench import checkpoint_dir, log
+checkpoint = os.path.join(checkpoint_dir(), "step")
+step = int(open(checkpoint).read()) if os.path.exists(checkpoint) else 0
+print("attempt", os.environ["MLW_ATTEMPT"], "starts at", step)
+while step < 6:
+    log("loss", 1.0 / (step + 1), step=step)
+    step += 1
+    open(checkpoint, "w").write(str(step))
+    if step in (2, 4) and "--crash" in sys.argv:
+        raise ValueError("crashed at %d" % step)
+"""
+
+
+@pytest.fixture
+def project(user):
+    return user.project("demo", train=TRAIN)
+
+
+def test_crashed_script_starts_again_from_its_checkpoint(user, project):
+    submit = ("submit", "--retries", "3", "--retry-delay", "0.1s", "train.py", "--crash")
+    done = user.mlw(*submit, cwd=project)
+    assert done.code == 0, done
+    assert [line for line in done.out.splitlines() if line.startswith("attempt")] == [
+        *("attempt 1 starts at 0", "attempt 2 starts at 2", "attempt 3 starts at 4")
+    ]
+    assert done.err.count("attempt 1 failed (exit 1)") == 2  # when it happens, and in the summary
+    assert "ValueError: crashed at 2" in done.err
+    assert "Attempts:  3 of 4" in done.err
+    page = user.mlw("show", done.run, cwd=project).out
+    assert "3 of 4" in page and "attempt 2 failed (exit 1)" in page
+    record = user.info(done.run)
+    assert [(attempt["number"], attempt["ending"], attempt["exit"]) for attempt in record["attempts"]] == [
+        *((1, "failed", 1), (2, "failed", 1))
+    ]
+    series = json.loads(user.mlw("history", "metrics", done.run, "loss", "-o", "json", cwd=project).out)
+    assert [point["step"] for point in series["metrics"]["loss"]] == list(range(6))
+
+
+def test_run_configuration_and_last_failure(user, project):
+    configuration = project / "aml_config" / "local.runconfig"
+    configuration.write_text(f"{configuration.read_text()}\nRetries: 1\nRetryDelay: 0.1\nRetryOn: [failed]\n")
+    done = user.mlw("submit", "train.py", "--crash", cwd=project)
+    assert done.code == 1, done
+    assert "crashed at 4" in done.err.split("Execution Summary")[1].splitlines()[4]
+    assert "Attempts:  2 of 2" in done.err
+    assert user.mlw("submit", "--retries", "0", "train.py", "--crash", cwd=project).err.count("Attempts") == 0
+
+
+def test_resume_from_another_run(user, project):
+    first = user.mlw("submit", "train.py", "--crash", cwd=project)
+    assert first.code == 1
+    second = user.mlw("submit", "--resume", first.run, "train.py", cwd=project)
+    assert (second.code, second.out) == (0, "attempt 1 starts at 2\n"), second
+    assert user.info(second.run)["resumed_run_id"] == first.run
+    wrong = user.mlw("submit", "--resume", "nothing", "train.py", cwd=project)
+    assert wrong.code == 66 and "nothing" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--retries", "-1"), "--retries must be from 0 to 1000"),
+        (("--retries", "1", "--retry-on", "faild"), "available: failed, lost, node-failure, oom"),
+        (("--retries", "1", "--retry-delay", "soon"), "--retry-delay: invalid duration 'soon'"),
+    ],
+)
+def test_mistakes(user, project, options, message):
+    done = user.mlw("submit", *options, "train.py", cwd=project)
+    assert done.code in (2, 66) and message in done.err, done
