@@ -121,6 +121,61 @@ def test_values_are_preserved(runner):
     assert values == {name: repr(value) for name, value in expected.items()}
 
 
+@ON_POSIX
+@pytest.mark.parametrize("count", [1, 1000])
+def test_a_script_that_kills_itself_keeps_the_first_point(runner, count):
+    runner.run(
+        """
+        import os
+        from mlworkbench import log
+        for i in range(COUNT): log("a", i)
+        os.kill(os.getpid(), 9)
+        """.replace("COUNT", str(count)),
+        code=-9,
+    )
+    values = [value for _, value, _ in runner.points()]
+    assert values
+    assert values == list(range(len(values)))
+
+
+@EVERY_PYTHON
+def test_a_script_that_logs_rarely_writes_in_the_call(runner):
+    runner.run(
+        """
+        import os, threading, time
+        from mlworkbench import log
+        from mlworkbench._log import log_point
+        start = time.time()
+        for i in range(5): log_point("a", i, start + i)
+        assert threading.active_count() == 1
+        os._exit(0)
+        """
+    )
+    assert [value for name, value, _ in runner.points() if name == "a"] == list(range(5))
+
+
+@ON_POSIX
+def test_at_most_a_tenth_of_a_second_of_points_waits(runner):
+    """After a burst, the thread writes the rest and ends; the next burst starts it again."""
+    runner.run(
+        """
+        import glob, os, threading, time
+        import mlworkbench._writer as writer
+        from mlworkbench import log, run
+        assert writer.INTERVAL <= 0.1
+        def lines():
+            return sum(open(path).read().count("\\n") for path in glob.glob(run.folder + "/metrics/*"))
+        for burst in range(1, 3):
+            for i in range(1000): log("a", i)
+            while lines() < burst * 1000: time.sleep(0.01)
+            while threading.active_count() > 1: time.sleep(0.01)
+        os.kill(os.getpid(), 9)
+        """,
+        code=-9,
+    )
+    assert [value for _, value, _ in runner.points()] == [*range(1000), *range(1000)]
+
+
 def test_format_of_lines(current_runner):
     current_runner.run(
         """
@@ -665,8 +720,9 @@ def test_the_oldest_points_are_dropped_and_counted(runner):
         stderr=None,
     )
     (file,) = runner.files()
-    assert file[0] == {"lost": 75}
-    assert [line["v"] for line in file[1:]] == list(range(75, 176))
+    assert file[0]["v"] == 0  # was already encoded for the write that failed
+    assert file[1] == {"lost": 74}
+    assert [line["v"] for line in file[2:]] == list(range(75, 176))
 
 
 HANGS = """
@@ -690,7 +746,7 @@ def test_a_hanging_disk_blocks_neither_calls_nor_exit(runner):
         HANGS
         + """
     from mlworkbench import flush, log
-    log("a", 0)
+    for i in range(2): log("a", i)      # the second call in a row starts the thread
     hangs.wait()
     for i in range(100000): log("a", i)
     flush()
@@ -707,7 +763,7 @@ def test_a_hanging_disk_does_not_exhaust_memory(runner):
     writer.MAX_BUFFERED = 1000
     import mlworkbench._log as module
     from mlworkbench import log
-    log("a", 0)
+    for i in range(2): log("a", i)
     hangs.wait()
     for i in range(100000): log("a", i)
     print(len(module._writer.points))
@@ -767,7 +823,8 @@ def test_an_interrupted_flush_causes_no_duplicates(runner):
     assert [value for _, value, _ in runner.points()] == list(range(40))
 
 
-def test_logging_during_a_flush(runner):
+@pytest.mark.parametrize("at_once", [True, False], ids=["in the call", "in a flush"])
+def test_logging_during_a_flush(runner, at_once):
     runner.run(
         """
         import os
@@ -782,13 +839,17 @@ def test_logging_during_a_flush(runner):
             flush()
             return write(fd, data)
 
-        log("a", 1)
-        os.write = with_a_signal
+        if AT_ONCE:
+            os.write = with_a_signal
+        for i in range(2): log("a", i)
+        if not AT_ONCE:
+            os.write = with_a_signal
         flush()
         os._exit(0)
-        """
+        """.replace("AT_ONCE", repr(at_once))
     )
-    assert runner.points() == [("a", 1, None), ("handler", 1, None)]
+    order = ["a", "handler", "a"] if at_once else ["a", "a", "handler"]
+    assert [name for name, _, _ in runner.points()] == order
 
 
 @ON_POSIX

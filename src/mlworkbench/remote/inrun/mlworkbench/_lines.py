@@ -48,12 +48,13 @@ class Encoder(object):
                             % (quoted_name, value, when, step, number)
                         )
                 else:
-                    lines.append(self._line(point, number))
-            size += sum(map(len, lines[before:]))
+                    lines.append(self.line(point, number))
             done += _GROUP
+            if done < len(points):
+                size += sum(map(len, lines[before:]))
         return lines, min(done, len(points))
 
-    def _line(self, point, number):
+    def line(self, point, number):
         name, value, when, step = point
         if name is None:
             return '{"k": %s, "d": %s, "t": %.6f, "i": %d}\n' % (_dumps(value[0]), _dumps(value[1]), when, number)

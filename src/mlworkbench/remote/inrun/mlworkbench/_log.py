@@ -1,10 +1,10 @@
-"""``log`` and ``flush``: a call appends a tuple to a buffer, and a thread writes it soon after.
+"""``log`` and ``flush``: a call writes its point, or appends it to a buffer that a thread writes soon after.
 
-``_append`` is replaced during the life of a process, so that calls need no checks:
+``_append`` is replaced during the life of a process, so that calls need few checks:
 
-    _append_first          nothing was logged yet: starts the writer, then calls one of the others
-    _append_after_fork     the thread was stopped for a fork: starts it again
-    points.append          normal operation: the thread writes about every 0.4 s
+    _append_first          nothing was logged yet: creates the writer, then calls one of the others
+    _append_at_rest        the script logs rarely, or logs its first point: writes each point in the call
+    points.append          the script logs often: the thread writes every 0.1 s
     _append_checking_pid   the same, for a Python without fork hooks (before 3.7)
     _append_and_write      write directly: after the last flush of the process, in pool workers (SIGTERM
                            ends them), and while the script is faster than the writer
@@ -19,11 +19,13 @@ import time
 
 from ._run import run
 from ._values import plain_data, plain_key, plain_name, plain_step, plain_value
-from ._writer import Writer
+from ._writer import AT_REST, BUFFERED, Writer
 
 _NO_VALUE = object()
 _POOL_MODULES = ("multiprocessing", "multiprocess", "billiard")  # the standard library's module and common copies
 _HAS_FORK_HOOKS = hasattr(os, "register_at_fork") or not hasattr(os, "fork")
+_MIN_GAP = 0.04  # seconds between two calls of a script that logs rarely: a write in each call takes 0.1 % of this
+_SLOW_WRITE = 0.05  # seconds
 _now = time.time
 
 
@@ -62,6 +64,10 @@ def _log_many(values, step):
     when, step = _now(), plain_step(step)
     # Check all values before recording the first one, so that a failing call records nothing.
     points = [(plain_name(name), plain_value(value), when, step) for name, value in values.items()]
+    writer = _writer
+    if _append is _append_at_rest and writer is not None and _HAS_FORK_HOOKS:
+        writer.points.extend(points[:-1])  # the last point writes all
+        points = points[-1:]
     for point in points:
         _append(point)
 
@@ -92,11 +98,31 @@ def _append_first(point):
     _append(point)
 
 
-def _append_after_fork(point):
-    with _starting:
-        if _append is _append_after_fork:
-            _set_direct(not _writer.start_thread())
-    _append(point)
+def _append_at_rest(point):
+    writer = _writer
+    if writer is None or not _HAS_FORK_HOOKS and writer.pid != os.getpid():
+        _append_checking_pid(point)
+        return
+    when = point[2]
+    gap, writer.called_at = when - writer.called_at, when
+    if gap < _MIN_GAP:
+        writer.points.append(point)
+        _write_by_thread(writer)
+    elif writer.write_point(point):
+        if writer.retry_at or _now() - when > _SLOW_WRITE:
+            writer.rest_later()
+            _write_by_thread(writer)
+    else:
+        writer.points.append(point)
+        if not writer.flush(timeout=0):
+            _write_by_thread(writer)
+
+
+def _write_by_thread(writer):
+    global _append
+    if not writer.start_thread() and writer is _writer:
+        _append = _append_and_write
+        writer.flush()
 
 
 def _ignore(point):
@@ -120,18 +146,24 @@ def _append_and_write(point):
         writer.flush()
 
 
-def _set_direct(direct):
+def _follow_mode(writer):
+    """Choose the variant of _append for the mode of the writer."""
     global _append
-    if not direct:
-        _append = _writer.points.append if _HAS_FORK_HOOKS else _append_checking_pid
+    if writer is not _writer:
+        return
+    if writer.mode == AT_REST:
+        _append = _append_at_rest
+    elif writer.mode == BUFFERED:
+        _append = writer.points.append if _HAS_FORK_HOOKS else _append_checking_pid
     # Check after the change, because _finish may have run in another thread in the meantime.
-    if direct or _writer.closed:
+    if writer.closed or writer.mode not in (AT_REST, BUFFERED):
         _append = _append_and_write
 
 
 _append = _append_first
 _writer = None
 _starting = threading.RLock()
+_was_threaded = False  # whether the thread was stopped for the current fork
 
 
 # -- start, exit, and fork ----------------------------------------------------------------------------------
@@ -142,14 +174,12 @@ def _start():
     if run.folder is None:
         _append = _ignore
         return
-    writer = Writer(run.folder, _set_direct)
+    writer = Writer(run.folder, _follow_mode)
     with _starting:
         if _append is not _append_first:  # another thread or a signal handler has already started the writer
             return
-        _writer, _append = writer, _append_and_write
+        _writer, _append = writer, _append_and_write if _is_pool_worker() else _append_at_rest
     _flush_at_exit()
-    if not _is_pool_worker() and writer.start_thread():
-        _set_direct(False)
 
 
 def _flush_at_exit():
@@ -192,16 +222,16 @@ def start_new_file():
 
 def _before_fork():
     # Forking is safe without the thread, and Python 3.12 and newer do not emit a warning.
-    if _writer is not None:
-        _writer.stop_thread()
+    global _was_threaded
+    _was_threaded = _writer is not None and _writer.stop_thread()
 
 
 def _after_fork_in_parent():
-    global _append
-    if _writer is not None and _writer.threaded and not _writer.closed:
-        _writer.flush(timeout=0)
-        # The thread is not started here: Python 3.13 counts threads after this hook.
-        _append = _append_after_fork
+    # The thread is not started here, because Python 3.13 counts threads after this hook: a later call starts it.
+    writer = _writer
+    if writer is not None and _was_threaded and not writer.closed:
+        writer.flush(timeout=0)
+        writer.set_mode(AT_REST)
 
 
 def _after_fork_in_child():

@@ -1,6 +1,9 @@
 """The buffer of points in this process, and the file to which they are appended.
 
 Each process has one writer. Any thread may flush, and no error reaches the script.
+
+A script that logs rarely writes each point in the call, because that costs less than waking a thread. When points
+come in quick succession, a thread writes them every 0.1 s; it ends when there is nothing to write. See ``_log``.
 """
 
 import os
@@ -13,24 +16,31 @@ from itertools import repeat, starmap
 from ._lines import Encoder, lost_line
 from ._run import warn_once
 
-INTERVAL = 0.4  # seconds between two flushes: a killed process loses at most the last half second
+INTERVAL = 0.1  # seconds between two flushes of the thread: a killed process loses at most these points
+RETRY_DELAY = 0.4  # seconds after a failed write
+FLUSHES = 10  # flushes of the thread, until the next call shows whether the script still logs often
+SLOW_DISK_PAUSE = 60  # seconds in which only the thread writes, after a slow write in a call
 CHUNK = 10000  # maximum number of points per write
 MAX_WAITING = 1000000  # maximum points kept in memory while writes fail
 MAX_BUFFERED = 4000000  # maximum points while the disk hangs; older ones are dropped without being counted
 LOCK_TIMEOUT = 5  # seconds to wait for a flush in another thread that makes no progress: the disk may hang
+AT_REST, BUFFERED, DIRECT = "at rest", "buffered", "direct"  # who writes a point: see the variants of _append in _log
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
 class Writer(object):
-    def __init__(self, folder, set_direct):
+    def __init__(self, folder, mode_changed):
         self.pid = os.getpid()
-        self.threaded = False
-        self._set_direct = set_direct  # function with a bool: whether calls write directly, without the thread
+        self.mode = AT_REST
+        self.called_at = 0.0  # time of the newest point that was logged at rest
+        self._mode_changed = mode_changed  # function that is called with this writer
         self.points = deque(maxlen=MAX_BUFFERED)
         self.path = os.path.join(folder, "metrics", "%d-%s" % (self.pid, os.urandom(8).hex()))
         self.retry_at = 0.0
         self.closed = False
         self._lock = threading.RLock()
+        self._thread_lock = threading.RLock()  # held to start the thread, and by the thread when it ends
+        self._rest_after = 0.0  # monotonic time before which calls do not write
         self._is_flushing = False
         self._encoder = Encoder()
         self._thread = self._stop = None
@@ -42,7 +52,34 @@ class Writer(object):
         self._is_write_unconfirmed = False  # whether a write has started and its result is unknown
         self._lost_count = 0
 
+    def set_mode(self, mode):
+        self.mode = mode
+        self._mode_changed(self)
+
     # -- flushing ------------------------------------------------------------------------------------------
+
+    def write_point(self, point):
+        """Write a point at once; return False if it must be buffered. A failed write is repeated by the next flush."""
+        # The script waits, and CPU caches are cold: this must execute little code.
+        if not self._lock.acquire(False):
+            return False
+        try:
+            if self._is_flushing or self.points or self._batch or self._pending:
+                return False
+            self._is_flushing = True
+            try:
+                line = self._encoder.line(point, self._line_number + 1).encode("ascii")
+                self._pending, self._line_number = line, self._line_number + 1
+                self._open()
+                self._write()
+            except (OSError, MemoryError) as error:
+                self._postpone(error)
+                return bool(self._pending)
+            finally:
+                self._is_flushing = False
+        finally:
+            self._lock.release()
+        return True
 
     def flush(self, timeout=None):
         """Write everything in the buffer; return False if another thread holds the lock."""
@@ -72,16 +109,19 @@ class Writer(object):
             while rounds and (self.points or self._batch or self._pending or self._lost_count):
                 rounds -= not self._batch  # a batch of long values needs several writes, which count as one round
                 if len(self.points) > MAX_WAITING:
-                    self._set_direct(True)
+                    self.set_mode(DIRECT)
                     self._lost_count += len(self.points) == MAX_BUFFERED  # at least one point was dropped
                 self._open()
                 self._encode_batch()
                 self._write()
             self.retry_at = 0.0
         except (OSError, MemoryError) as error:
-            self.retry_at = time.monotonic() + INTERVAL
-            self._drop_oldest()
-            warn_once("disk", "metrics cannot be written now and are kept in memory: %r" % error)
+            self._postpone(error)
+
+    def _postpone(self, error):
+        self.retry_at = time.monotonic() + RETRY_DELAY
+        self._drop_oldest()
+        warn_once("disk", "metrics cannot be written now and are kept in memory: %r" % error)
 
     def _drop_oldest(self):
         excess = len(self.points) - MAX_WAITING
@@ -109,7 +149,7 @@ class Writer(object):
 
         Scripts that become daemons close all descriptors, so the number may now refer to another file.
         """
-        if self._is_file_open():
+        if self._size and self._is_at_end() or self._is_file_open():
             return
         try:
             os.mkdir(os.path.dirname(self.path), 0o700)
@@ -118,6 +158,16 @@ class Writer(object):
         fd = os.open(self.path, _FLAGS, 0o600)
         status = os.fstat(fd)
         self._fd, self._identity = fd, (status.st_dev, status.st_ino)
+
+    def _is_at_end(self):
+        """Return whether the descriptor is at the end of the metrics file: a fast check before each write.
+
+        If a script closed the descriptor, a file that got its number later has another position.
+        """
+        try:
+            return os.lseek(self._fd, 0, os.SEEK_CUR) == self._size
+        except OSError:
+            return False
 
     def _is_file_open(self):
         if self._fd is None:
@@ -148,42 +198,70 @@ class Writer(object):
     # -- the thread ----------------------------------------------------------------------------------------
 
     def start_thread(self):
-        """Start the thread; return whether it is running.
+        """Have the thread write the points; return False if it cannot be started.
 
         It cannot be started while the process exits, after atexit.
         """
-        if self.closed or not threading.main_thread().is_alive():
-            return False
-        if self._thread is not None:
+        with self._thread_lock:
+            if self.closed or not threading.main_thread().is_alive():
+                return False
+            if self._thread is None:
+                stop = threading.Lock()
+                stop.acquire()
+                thread = threading.Thread(target=self._flush_periodically, args=(stop,), name="mlworkbench")
+                thread.daemon = True
+                try:
+                    thread.start()
+                except RuntimeError:
+                    return False
+                self._thread, self._stop = thread, stop
+            self.set_mode(BUFFERED)
             return True
-        stop = threading.Lock()
-        stop.acquire()
-        thread = threading.Thread(target=self._flush_periodically, args=(stop,), name="mlworkbench")
-        thread.daemon = True
-        try:
-            thread.start()
-        except RuntimeError:
-            return False
-        self._thread, self._stop, self.threaded = thread, stop, True
-        return True
+
+    def rest_later(self):
+        """Leave writing to the thread for a while, because writes are slow."""
+        self._rest_after = time.monotonic() + SLOW_DISK_PAUSE
 
     def _flush_periodically(self, stop):
+        flushes = 0
         while not stop.acquire(True, INTERVAL):
+            is_idle = not self.points
             # Do not wait for the lock: when the process exits, a waiting daemon thread would be stopped
             # as soon as it acquires the lock, and would keep it.
-            flushed = self._stop is stop and self.flush(timeout=0)
-            # Check again: a thread that was stopped during a long flush will not write later points.
-            if flushed and self._stop is stop and len(self.points) < CHUNK:
-                self._set_direct(False)
+            flushed = self.flush(timeout=0)
+            flushes += 1
+            # A thread that was stopped during a long flush will not write later points.
+            if flushed and self._stop is stop and self._is_over(stop, is_idle, flushes):
+                return
+
+    def _is_over(self, stop, is_idle, flushes):
+        """Choose the mode after a flush; return True if the thread ends.
+
+        It ends one interval after the change of mode, so that it also writes a point that a call appended meanwhile.
+        """
+        if self.mode == AT_REST and is_idle:
+            with self._thread_lock:
+                if self.mode == AT_REST and self._stop is stop:
+                    self._thread = self._stop = None
+                    return True
+        elif self.mode == DIRECT and len(self.points) < CHUNK:
+            self.set_mode(BUFFERED)
+        elif self.mode == BUFFERED and (is_idle or flushes % FLUSHES == 0) and self._may_rest():
+            self.set_mode(AT_REST)
+        return False
+
+    def _may_rest(self):
+        return not self.retry_at and time.monotonic() >= self._rest_after
 
     def stop_thread(self, timeout=1):
-        """Stop the thread and keep the points; the caller starts it again."""
+        """Stop the thread and keep the points; return whether it was running."""
         thread, stop = self._thread, self._stop
         self._thread = self._stop = None
         if thread is not None:
             stop.release()
             thread.join(timeout)
             _wait_for_exit(thread)
+        return thread is not None
 
     def close(self):
         """Flush at the end of the process. Points logged later are written directly."""
