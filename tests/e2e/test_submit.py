@@ -434,7 +434,13 @@ def test_diverged_run_does_not_break_queries(user):
     runs = [user.mlw("submit", "train.py", value, cwd=project).run for value in ("0.5", "nan", "0.3", "inf")]
     best = user.mlw("history", "list", "--query", "min_by([?loss], &loss).run_id", "-o", "tsv", cwd=project)
     assert best.out.strip() == runs[2]
-    assert "nan" in user.mlw("history", "info", runs[1], cwd=project).out.lower() or user.info(runs[1])["loss"] is None
+    assert user.info(runs[1])["loss"] == "NaN"
+    infinite = user.mlw("history", "info", runs[3], "--query", "metrics.loss", "-o", "json", cwd=project)
+    assert json.loads(infinite.out) == "Infinity"
+    listed = json.loads(user.mlw("history", "list", "-o", "json", cwd=project).out)
+    assert {run["run_id"]: run["loss"] for run in listed} == dict(zip(runs, [0.5, "NaN", 0.3, "Infinity"], strict=True))
+    series = json.loads(user.mlw("history", "metrics", runs[1], "loss", "-o", "json", cwd=project).out)["metrics"]
+    assert [point["value"] for point in series["loss"]] == ["NaN"]
     wrong = user.mlw("history", "list", "--query", "max_by(@, &loss)", cwd=project)
     assert wrong.code == 2
     assert "[?loss]" in wrong.err

@@ -14,6 +14,7 @@ import click
 
 from ..errors import UnknownName, UsageError
 from ..export.csv_export import cell
+from ..history.journal_parsing import strict_json
 from ..history.series.downsampling import columns
 from ..history.series.points import NO_STEP
 from ..history.series.run_series import RunSeries
@@ -21,7 +22,7 @@ from ..history.series.series_store import Column, Name
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
-from ..report.value_format import finite, format_value
+from ..report.value_format import format_value
 from ..sanitize import plain
 from . import render, text_output
 from .command import GLOBAL_SECTION, option_section
@@ -254,7 +255,7 @@ def _iterate_points(run_series: RunSeries, series: Sequence[Name]) -> Iterator[P
 
 
 def _point_record(step: int | None, time: float | None, value: Any) -> dict[str, Any]:
-    return {"step": step, "time": time, "value": finite(value)}
+    return {"step": step, "time": time, "value": strict_json(value)}
 
 
 def _write_json(run: Run, run_series: RunSeries, series: Sequence[Name]) -> None:
@@ -301,7 +302,9 @@ def _csv_formatter() -> Callable[[Point | None], str]:
 
 def _fields(point: Point) -> list[str]:
     name, step, time, value = point
-    text = value if isinstance(value, str) else repr(value) if isinstance(value, float) else json.dumps(finite(value))
+    text = (
+        value if isinstance(value, str) else repr(value) if isinstance(value, float) else json.dumps(strict_json(value))
+    )
     return [name, "" if step is None else str(step), "" if time is None else f"{time:.6f}", text]
 
 

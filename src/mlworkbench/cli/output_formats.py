@@ -214,17 +214,10 @@ def _dump_json(data: object, *, indent: int | None = None, ascii_only: bool = Fa
     try:
         text = json.dumps(data, indent=indent, separators=separators, ensure_ascii=ascii_only, allow_nan=False)
     except ValueError:
-        text = json.dumps(_replace_non_finite(data), indent=indent, separators=separators, ensure_ascii=ascii_only)
+        from ..history.journal_parsing import strict_json  # noqa: PLC0415 - few results contain such values
+
+        text = json.dumps(strict_json(data), indent=indent, separators=separators, ensure_ascii=ascii_only)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _replace_non_finite(value: object) -> object:
-    """Replace NaN and infinities with strings. Strict JSON lacks them, and null means no value."""
-    if isinstance(value, dict):
-        return {key: _replace_non_finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_replace_non_finite(item) for item in value]
-    return _format_number(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _format_number(value: float, digits: int | None = None) -> str:

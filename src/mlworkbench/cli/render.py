@@ -53,9 +53,10 @@ def emit(data: object, *, output: str, query: str | None = None, columns: output
         raise UnknownName("output format", output, FORMATS)
     data = output_formats.to_json_types(data)
     if query is not None:
+        from ..report.value_format import finite  # noqa: PLC0415
         from .query_option import search  # noqa: PLC0415 - jmespath is imported only for queries
 
-        data, columns = search(query, data), None
+        data, columns = search(query, finite(data) if isinstance(data, list) else data), None
     if output == "table":
         _write_text(_format_table(output_formats.as_grid(data, columns, as_queried=query is not None)))
     elif output == "tsv":

@@ -22,7 +22,7 @@ from ..paths import RunFolder
 from ..report import units
 from ..report.default_columns import common_metrics, varying_parameters
 from ..report.run_records import children_ids, gpu_cell, outcome, record, to_display
-from ..report.value_format import finite, format_value, is_long
+from ..report.value_format import format_value, is_long
 from ..runfiles.output_file import open_output, strip_outputs_prefix
 from ..runfiles.output_manifest import read_outputs
 from ..runfiles.secret_masking import Mask
@@ -70,7 +70,7 @@ def _add_long_values(facts: dict[str, Any], history: History, run: Run) -> None:
         for name in names:
             newest = run_series.values(name, newest=1)
             if newest:
-                value_in_full = finite(newest[-1].value)
+                value_in_full = newest[-1].value
                 if facts.get(name) == facts["metrics"][name]:
                     facts[name] = value_in_full
                 facts["metrics"][name] = value_in_full

@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ..history.journal_parsing import strict_json
 from ..history.parameters import run_parameters
 from ..history.series.series_store import NO_STEP, Series
-from .run_data import Item, format_time, plain_value, points_of
+from .run_data import Item, format_time, points_of
 
 Write = Callable[[str], None]
 
@@ -155,7 +156,7 @@ def cell(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (int, float)):
         return "NaN" if value != value else repr(value)
-    text = value if isinstance(value, str) else json.dumps(plain_value(value), ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(strict_json(value), ensure_ascii=False)
     text = text.replace("\0", "\ufffd")
     first = text.lstrip(" ")[:1]
     return "'" + text if first and first in _FORMULA_STARTS and not _is_number(text) else text

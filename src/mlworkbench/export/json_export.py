@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..history.journal_parsing import strict_json
 from ..history.parameters import run_parameters
 from ..history.series.series_store import NO_STEP, Name, Series
 from ..model import JsonDict
 from ..version import __version__
-from .run_data import Item, files_of, format_time, plain_value, points_of
+from .run_data import Item, files_of, format_time, points_of
 
 MAX_POINTS = 1000  # maximum points of a series without --points; longer series are downsampled
 _MAX_VALUES = 10  # maximum strings or lists of a metric without --points
@@ -86,4 +87,4 @@ def _dump(value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:
-        return json.dumps(plain_value(value), allow_nan=False)
+        return json.dumps(strict_json(value), allow_nan=False)

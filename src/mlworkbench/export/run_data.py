@@ -7,7 +7,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from ..errors import HistoryError
 from ..history.child_runs import search_children
@@ -135,12 +135,3 @@ def format_time(seconds: float) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{micro:06}+00:00"
     except (ValueError, OverflowError, OSError):  # a script logged an invalid time
         return str(seconds)
-
-
-def plain_value(value: Any) -> Any:
-    """Return a value that is valid in strict JSON, with NaN and infinities as strings."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {str(name): plain_value(item) for name, item in value.items()}
-    return [plain_value(item) for item in value] if isinstance(value, (list, tuple)) else value

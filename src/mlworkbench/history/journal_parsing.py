@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 from ..model import Event
@@ -96,3 +96,14 @@ def as_float(value: float) -> float:
         return float(value)
     except OverflowError:
         return inf if value > 0 else -inf
+
+
+def strict_json(value: Any) -> Any:
+    """Return a value that is valid in strict JSON, with NaN and infinities as strings."""
+    if isinstance(value, float):
+        if isfinite(value):
+            return value
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(name): strict_json(item) for name, item in value.items()}
+    return [strict_json(item) for item in value] if isinstance(value, (list, tuple)) else value

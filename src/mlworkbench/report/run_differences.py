@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..history.journal_parsing import strict_json
 from ..history.parameters import run_parameters
 from ..history.parameters import text as as_text
 from ..model import Run
@@ -13,7 +14,6 @@ from ..paths import Root
 from .code_diff import MAX_LINES, code_difference
 from .line_diff import LineDiff
 from .run_records import outcome, record
-from .value_format import finite
 
 _MISSING = object()
 _RUN_VARIABLES = ("MLW_RUN_", "MLW_CHECKPOINTS")  # prefixes of variables that always differ
@@ -29,7 +29,7 @@ def differences(root: Root, runs: Sequence[Run], lines: bool, metrics: Sequence[
     """
     first, *others = runs
     budget = LineDiff(MAX_LINES if lines else 0)
-    measured = _differences([record(run)["metrics"] for run in runs])
+    measured = _differences([strict_json(record(run)["metrics"]) for run in runs])
     return {
         "runs": [run.id for run in runs],
         "parameters": _parameters(runs),
@@ -48,7 +48,7 @@ def _parameters(runs: Sequence[Run]) -> dict[str, list[Any]]:
     differing = _differences(parameters)
     # Command-line values are strings, while logged values may be numbers: "0.1" equals 0.1.
     differing = {
-        name: finite(values) for name, values in differing.items() if len({as_text(item) for item in values}) > 1
+        name: strict_json(values) for name, values in differing.items() if len({as_text(item) for item in values}) > 1
     }
     # If no named parameter differs, the arguments may be positional or reordered: compare them as a whole.
     return differing or _differences([{"arguments": shlex.join(run.spec.entry.arguments)} for run in runs])

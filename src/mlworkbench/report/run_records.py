@@ -17,7 +17,6 @@ from . import units
 from .attempt_history import attempt_records
 from .failure_report import failure_of, gpu_summary
 from .spark_report import spark_fields as spark_words
-from .value_format import finite
 
 LIST_COLUMNS = (
     *("run_id", "status", "start_time_utc", "script_name", "arguments", "children", "target", "duration", "gpu"),
@@ -81,10 +80,10 @@ def record(run: Run) -> dict[str, Any]:
         "description": run.noted.note,
         **({"submitted_from": spec.origin} if spec.origin else {}),
         **_relations(run),
-        "params": {name: True if value is None else finite(value) for name, value in run_parameters(run).items()},
+        "params": {name: True if value is None else value for name, value in run_parameters(run).items()},
         "heartbeat_enabled": True,
     }
-    metrics = {name: finite(value) for name, value in run.metrics.items()}
+    metrics = dict(run.metrics)
     # A metric with the same name as another key appears only under "metrics".
     return {**metrics, **fields, "metrics": metrics}
 

@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+from ..history.journal_parsing import strict_json
 from ..sanitize import plain
 
 
@@ -16,14 +17,10 @@ def format_value(value: Any, limit: int = 60) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:.6g}" if math.isfinite(value) else _format_special(value)
+        return f"{value:.6g}" if math.isfinite(value) else str(strict_json(value))
     if is_long(value):
         return f"{plain(str(value['long']), 20)} of {plain(str(value['size']), 20)}"
     return plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
-
-
-def _format_special(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def is_long(value: object) -> bool:
@@ -32,7 +29,7 @@ def is_long(value: object) -> bool:
 
 
 def finite(value: Any) -> Any:
-    """Replace NaN and infinities with None: one diverged run must not break queries over all runs."""
+    """Replace NaN and infinities with None for a query: one diverged run must not break queries over all runs."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):

@@ -17,6 +17,7 @@ from mlworkbench.cli.output_formats import as_grid
 from mlworkbench.cli.run_page import format_run
 from mlworkbench.cli.run_tables import _attachments
 from mlworkbench.errors import UnknownName
+from mlworkbench.history.journal_parsing import strict_json
 from mlworkbench.history.nested_runs import children_of
 from mlworkbench.history.run_query import Query
 from mlworkbench.history.store import History
@@ -251,6 +252,7 @@ NAMES = st.text(min_size=1, max_size=8)
 @example(-math.inf)
 def test_values_for_programs_are_json(value):
     json.dumps(finite(value), allow_nan=False)
+    json.dumps(strict_json(value), allow_nan=False)
 
 
 @given(VALUES | st.fixed_dictionaries({"long": VALUES, "size": VALUES}))
@@ -273,4 +275,4 @@ def test_a_page_escapes_control_characters(tmp_path_factory, metrics, params, te
     history.close()
     assert lines[0].startswith(run.id)
     assert all(line.isprintable() or not set(line) & {"\x1b", "\n", "\r", "\x9b"} for line in lines)
-    json.dumps(record(run), allow_nan=False)
+    json.dumps(strict_json(record(run)), allow_nan=False)

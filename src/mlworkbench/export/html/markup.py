@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from ..run_data import plain_value
+from ...history.journal_parsing import strict_json
 
 # Control characters, text direction marks, and surrogates are shown as escapes.
 _HIDDEN = re.compile(
@@ -33,7 +33,7 @@ def cell(value: Any) -> str:
         return f"{value:.6g}" if isinstance(value, float) else escape_text(str(value)[:40])
     if isinstance(value, dict) and value.get("long") in ("list", "text"):
         return escape_text(f"{value['long']} of {value.get('size')}")
-    return escape_text(value if isinstance(value, str) else json.dumps(plain_value(value), ensure_ascii=False))
+    return escape_text(value if isinstance(value, str) else json.dumps(strict_json(value), ensure_ascii=False))
 
 
 def format_duration(seconds: float | None) -> str:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import HostError
+from ...history.journal_parsing import strict_json
 from ...history.series.series_store import Series
 from ...model import JsonDict
 from ...remote.shared.folder_tree import READ
-from ..run_data import Item, files_of, open_output, plain_value, points_of
+from ..run_data import Item, files_of, open_output, points_of
 from .name_mapping import NameMapper
 from .rest_client import Server
 
@@ -157,7 +158,7 @@ def _logged_values(series: Series, name: str, kind: str, child: str | None) -> l
 
 
 def _json(value: Any) -> BinaryIO:
-    return io.BytesIO(json.dumps(plain_value(value), indent=1, default=str).encode())
+    return io.BytesIO(json.dumps(strict_json(value), indent=1, default=str).encode())
 
 
 def _size(file: BinaryIO) -> int:

@@ -10,12 +10,13 @@ import shlex
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ...history.journal_parsing import strict_json
 from ...history.parameters import run_parameters, text
 from ...history.series.series_store import NO_STEP, Series
 from ...model import JsonDict, Status
 from ...remote.shared.untrusted_json import parse_json
 from ...targets.types import is_local_process
-from ..run_data import Item, plain_value
+from ..run_data import Item
 from .artifacts import open_plain
 from .name_mapping import MAX_NAME_LENGTH, MAX_PARAM_LENGTH, NameMapper, truncate
 
@@ -50,7 +51,7 @@ class Point(NamedTuple):
         return self.step, self.time, value
 
     def to_json(self, name: str) -> JsonDict:
-        return {"key": name, "value": plain_value(self.value), "timestamp": self.time, "step": self.step}
+        return {"key": name, "value": strict_json(self.value), "timestamp": self.time, "step": self.step}
 
 
 def status_of(item: Item) -> str:
@@ -77,7 +78,7 @@ def params_of(item: Item, names: NameMapper) -> dict[str, str]:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return repr(value)
-    return "true" if value is None else text(plain_value(value)) or ""
+    return "true" if value is None else text(strict_json(value)) or ""
 
 
 def tags_of(item: Item, names: NameMapper, max_length: int) -> dict[str, str]:

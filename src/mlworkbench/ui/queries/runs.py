@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ...errors import UsageError
 from ...history import run_counts
+from ...history.journal_parsing import strict_json
 from ...history.parameters import run_parameters
 from ...history.run_query import Query
 from ...history.store import History
@@ -316,7 +317,8 @@ def generation(history: History) -> int:
 
 def run_record(history: History, prefix: str) -> dict[str, Any]:
     """Return the complete record of a run, as ``mlw history info -o json`` prints it."""
-    return record(history.get(prefix))
+    facts: dict[str, Any] = strict_json(record(history.get(prefix)))
+    return facts
 
 
 @dataclass(frozen=True)
