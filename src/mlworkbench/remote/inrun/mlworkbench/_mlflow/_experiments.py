@@ -112,7 +112,7 @@ class ExperimentsMixin(object):
         raise MlflowException("Experiment(name=%s) already exists%s." % (name, state), RESOURCE_ALREADY_EXISTS)
 
     def get_experiment(self, experiment_id):
-        experiment_id = DEFAULT_ID if experiment_id is None else str(experiment_id)
+        experiment_id = _checked_id(experiment_id)
         with locked():
             if experiment_id not in self._experiments.refresh().facts:
                 raise MlflowException("No Experiment with id=%s exists" % experiment_id, RESOURCE_DOES_NOT_EXIST)
@@ -125,9 +125,7 @@ class ExperimentsMixin(object):
 
     def _active_experiment(self, experiment_id):
         experiment = self.get_experiment(experiment_id)
-        if experiment.lifecycle_stage != LifecycleStage.ACTIVE:
-            message = "The experiment %s must be in the 'active' state. Current state is %s."
-            raise MlflowException(message % (experiment_id, experiment.lifecycle_stage), INVALID_PARAMETER_VALUE)
+        check_active("experiment", experiment.experiment_id, experiment.lifecycle_stage)
         return experiment
 
     def search_experiments(
@@ -153,12 +151,11 @@ class ExperimentsMixin(object):
             experiment = self.get_experiment(experiment_id)
             if experiment.lifecycle_stage != LifecycleStage.ACTIVE:
                 raise MlflowException("Cannot rename a non-active experiment.", INVALID_STATE)
-            self._require_new_name(new_name)
+            if new_name != experiment.name:
+                self._require_new_name(new_name)
             self._update_experiment(experiment_id, name=new_name)
 
     def delete_experiment(self, experiment_id):
-        if str(experiment_id) == DEFAULT_ID:
-            raise MlflowException("Cannot delete the default experiment '0'. It is reserved.", INVALID_PARAMETER_VALUE)
         self._move_experiment(experiment_id, LifecycleStage.ACTIVE, LifecycleStage.DELETED)
 
     def restore_experiment(self, experiment_id):
@@ -166,20 +163,22 @@ class ExperimentsMixin(object):
 
     def _move_experiment(self, experiment_id, before, after):
         with locked():
-            if self.get_experiment(experiment_id).lifecycle_stage != before:
+            experiment = self.get_experiment(experiment_id)
+            if experiment.lifecycle_stage != before:
                 message = "No %s experiment with id=%s exists"
                 raise MlflowException(message % (before, experiment_id), RESOURCE_DOES_NOT_EXIST)
             self._update_experiment(experiment_id, lifecycle_stage=after)
-            for run in self._runs_of([str(experiment_id)]):
+            for run in self._runs_of([experiment.experiment_id]):
                 if run.facts["lifecycle_stage"] == before:
                     self._set_lifecycle_stage(run, after)
 
     def _update_experiment(self, experiment_id, **changes):
         changes["last_update_time"] = get_current_time_millis()
-        self._experiments.journal.append(["update", str(experiment_id), changes])
+        self._experiments.journal.append(["update", _checked_id(experiment_id), changes])
 
     def set_experiment_tag(self, experiment_id, tag):
         validation._validate_experiment_tag(tag.key, tag.value)
+        tag = validation._validate_tag(tag.key, tag.value) or tag
         with locked():
             experiment = self._active_experiment(experiment_id)
             self._experiments.journal.append(["tag", experiment.experiment_id, tag.key, text(tag.value)])
@@ -191,6 +190,22 @@ class ExperimentsMixin(object):
                 message = "No tag with name: %s in experiment with id %s"
                 raise MlflowException(message % (key, experiment_id), RESOURCE_DOES_NOT_EXIST)
             self._experiments.journal.append(["untag", experiment.experiment_id, key])
+
+
+def _checked_id(experiment_id):
+    """Return an experiment ID as text. As in MLflow's databases, only numbers are IDs."""
+    try:
+        return str(int(experiment_id or DEFAULT_ID))
+    except (ValueError, TypeError):
+        message = "Invalid experiment ID '%s'. Experiment ID must be a valid integer."
+        raise MlflowException(message % (experiment_id,), INVALID_PARAMETER_VALUE)
+
+
+def check_active(kind, name, stage):
+    """Raise MLflow's error if a script changes a run or an experiment that is deleted."""
+    if stage != LifecycleStage.ACTIVE:
+        message = "The %s %s must be in the 'active' state. Current state is %s."
+        raise MlflowException(message % (kind, name, stage), INVALID_PARAMETER_VALUE)
 
 
 def check_max_results(max_results):

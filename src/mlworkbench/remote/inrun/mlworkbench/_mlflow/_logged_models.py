@@ -6,7 +6,7 @@ import uuid
 
 from mlflow.entities import LifecycleStage
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, INVALID_STATE, RESOURCE_DOES_NOT_EXIST
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, RESOURCE_DOES_NOT_EXIST
 from mlflow.store.entities.paged_list import PagedList
 from mlflow.utils import validation
 from mlflow.utils.file_utils import path_to_local_file_uri
@@ -92,10 +92,7 @@ class LoggedModelsMixin(object):
         from mlflow.entities import LoggedModelStatus  # noqa: PLC0415 - new in MLflow 3
 
         _check_name(name)
-        experiment = self.get_experiment(experiment_id)
-        if experiment.lifecycle_stage != LifecycleStage.ACTIVE:
-            message = "Could not create model under non-active experiment with ID %s."
-            raise MlflowException(message % experiment_id, INVALID_STATE)
+        experiment = self._active_experiment(experiment_id)
         lines = _param_lines(params) + _tag_lines(tags)
         model_id, now = "m-" + uuid.uuid4().hex, get_current_time_millis()
         name = name or _generate_random_name()
@@ -140,7 +137,7 @@ class LoggedModelsMixin(object):
     def finalize_logged_model(self, model_id, status):
         with locked():
             self._change_model(model_id, status=status.value)
-            model = self._model(model_id).entity()
+            model = self._model(model_id, allow_deleted=True).entity()
         self._recorder.file(model.source_run_id, model.artifact_location, "", "model", model.name)
         return model
 
@@ -150,7 +147,7 @@ class LoggedModelsMixin(object):
 
     def _change_model(self, model_id, *lines, **changes):
         changes["last_updated_timestamp"] = get_current_time_millis()
-        self._model(model_id).journal.append(["info", changes], *lines)
+        self._model(model_id, allow_deleted=True).journal.append(["info", changes], *lines)
 
     def set_logged_model_tags(self, model_id, tags):
         with locked():
@@ -158,7 +155,7 @@ class LoggedModelsMixin(object):
 
     def delete_logged_model_tag(self, model_id, key):
         with locked():
-            if key not in self._model(model_id).tags:
+            if key not in self._model(model_id, allow_deleted=True).tags:
                 message = "No tag with key %r found for model with ID %r." % (key, model_id)
                 raise MlflowException(message, RESOURCE_DOES_NOT_EXIST)
             self._change_model(model_id, ["untag", key])
@@ -166,11 +163,6 @@ class LoggedModelsMixin(object):
     def log_logged_model_params(self, model_id, params):
         with locked():
             self._change_model(model_id, *_param_lines(params))
-
-    def _log_model_metric(self, run_id, metric):
-        point = [float(metric.value), int(metric.timestamp), int(metric.step)]
-        line = ["metric", metric.key, metric.dataset_name, metric.dataset_digest, run_id] + point
-        self._model(metric.model_id).journal.append(line)
 
     def search_logged_models(
         self, experiment_ids, filter_string=None, datasets=None, max_results=None, order_by=None, page_token=None
@@ -198,6 +190,11 @@ class LoggedModelsMixin(object):
         return models
 
 
+def log_model_metric(model, run_id, metric):
+    point = [float(metric.value), int(metric.timestamp), int(metric.step)]
+    model.journal.append(["metric", metric.key, metric.dataset_name, metric.dataset_digest, run_id] + point)
+
+
 def _check_name(name):
     """Check a model name, with MLflow's check if this version has one. A slash could escape the models folder."""
     if hasattr(validation, "_validate_logged_model_name"):
@@ -206,12 +203,12 @@ def _check_name(name):
         raise MlflowException("Invalid model name (%r) provided." % name, INVALID_PARAMETER_VALUE)
 
 
+# As MLflow's databases do, both keep names and values as they are. Models have longer parameters than runs may have.
+
+
 def _param_lines(params):
-    params = [validation._validate_param(param.key, param.value) or param for param in params or ()]
-    return [["param", param.key, text(param.value)] for param in params]
+    return [["param", param.key, text(param.value)] for param in params or ()]
 
 
 def _tag_lines(tags):
-    for tag in tags or ():
-        validation._validate_tag_name(tag.key)
     return [["tag", tag.key, text(tag.value)] for tag in tags or ()]

@@ -9,9 +9,8 @@ import os
 import uuid
 
 from mlflow.entities import LifecycleStage, Param, RunStatus, RunTag, ViewType
-from mlflow.entities.run_info import check_run_is_active
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, INVALID_STATE, RESOURCE_DOES_NOT_EXIST
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, RESOURCE_DOES_NOT_EXIST
 from mlflow.store.entities.paged_list import PagedList
 from mlflow.store.tracking import SEARCH_MAX_RESULTS_THRESHOLD
 from mlflow.store.tracking.abstract_store import AbstractStore
@@ -24,10 +23,10 @@ from mlflow.utils.uri import append_to_uri_path
 
 from .._run import run as current_run
 from ._delegate import Delegate, add_delegated_methods, tracking_database
-from ._experiments import DEFAULT_ID, ExperimentsMixin, text
+from ._experiments import DEFAULT_ID, ExperimentsMixin, check_active, check_max_results, text
 from ._journal import locked
 from ._location import artifact_root, create_root
-from ._logged_models import LoggedModelsMixin
+from ._logged_models import LoggedModelsMixin, log_model_metric
 from ._recorder import Recorder
 from ._run_journal import RunJournal, metric_line
 
@@ -36,6 +35,8 @@ _MODELS = "mlflow.log-model.history"
 
 
 class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
+    DEFAULT_EXPERIMENT_ID = DEFAULT_ID
+
     def __init__(self, folder, artifacts):
         super(Store, self).__init__()
         self._folder = os.path.join(folder, "runs")
@@ -73,8 +74,7 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
 
     def _active_run(self, run_id):
         run = self._run(run_id)
-        if run.facts["lifecycle_stage"] != LifecycleStage.ACTIVE:
-            check_run_is_active(run.info())
+        check_active("run", run_id, run.facts["lifecycle_stage"])
         return run
 
     def _runs_of(self, experiment_ids):
@@ -83,13 +83,8 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
         return [run for run in runs if run.facts["experiment_id"] in experiment_ids]
 
     def create_run(self, experiment_id, user_id, start_time, tags, run_name):
-        experiment = self.get_experiment(DEFAULT_ID if experiment_id is None else experiment_id)
-        if experiment.lifecycle_stage != LifecycleStage.ACTIVE:
-            message = "Could not create run under non-active experiment with ID %s."
-            raise MlflowException(message % experiment.experiment_id, INVALID_STATE)
+        experiment = self._active_experiment(experiment_id)
         values = {tag.key: text(tag.value) for tag in tags or ()}
-        for name in values:
-            validation._validate_tag_name(name)
         if run_name and values.get(_NAME) and run_name != values[_NAME]:
             message = "Both 'run_name' argument and 'mlflow.runName' tag are specified, but with different values"
             message += " (run_name='%s', mlflow.runName='%s')." % (run_name, values[_NAME])
@@ -166,9 +161,7 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
 
     def _search_runs(self, experiment_ids, filter_string, run_view_type, max_results, order_by, page_token):
         max_results = SEARCH_MAX_RESULTS_THRESHOLD if max_results is None else max_results
-        if max_results > SEARCH_MAX_RESULTS_THRESHOLD:
-            message = "Invalid value for request parameter max_results. It must be at most %d, but got value %d"
-            raise MlflowException(message % (SEARCH_MAX_RESULTS_THRESHOLD, max_results), INVALID_PARAMETER_VALUE)
+        check_max_results(max_results)
         stages = LifecycleStage.view_type_to_stages(ViewType.ALL if run_view_type is None else run_view_type)
         with locked():
             runs = self._runs_of([str(experiment) for experiment in experiment_ids])
@@ -189,7 +182,7 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
             self._write(self._active_run(run_id), (), [param], ())
 
     def set_tag(self, run_id, tag):
-        validation._validate_tag_name(tag.key)
+        tag = validation._validate_tag(tag.key, tag.value) or tag
         with locked():
             self._write(self._active_run(run_id), (), (), [tag])
 
@@ -202,14 +195,18 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
             self._write(self._active_run(run_id), metrics, params, tags)
 
     def _write(self, run, metrics, params, tags):
-        """Write everything with one call, and record it for the history."""
+        """Write everything with one call, and record it for the history. If anything is invalid, nothing is written."""
         run_id = run.facts["run_id"]
         params = [Param(param.key, text(param.value)) for param in params]
         tags = [RunTag(tag.key, text(tag.value)) for tag in tags]
         for param in params:
             _check_unchanged(run, param)
+        model_ids = {_model_id(metric) for metric in metrics} - {None, ""}
+        models = {model_id: self._model(model_id, allow_deleted=True) for model_id in model_ids}
         # log_model repeats points to link them with the model (MLflow 3). MLflow's databases drop them, too.
-        points = [metric for metric in metrics if not (getattr(metric, "model_id", None) and run.has_point(metric))]
+        points = metrics
+        if models:
+            points = [metric for metric in metrics if not (_model_id(metric) and run.has_point(metric))]
         lines = [["param", param.key, param.value] for param in params]
         lines += [metric_line(metric) for metric in points]
         lines += [["tag", tag.key, tag.value] for tag in tags]
@@ -218,9 +215,9 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
             lines.append(["info", {"run_name": names[-1]}])
         if lines:
             run.journal.append(*lines)
-        for metric in metrics:
-            if getattr(metric, "model_id", None):
-                self._log_model_metric(run_id, metric)
+        for metric in metrics if models else ():
+            if _model_id(metric):
+                log_model_metric(models[metric.model_id], run_id, metric)
         for metric in points:
             self._recorder.metric(run_id, metric)
         for param in params:
@@ -242,6 +239,8 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
         validation._validate_metric_name(metric_key)
         with locked():
             metrics = self._run(run_id).history(metric_key)
+        # Points with the same time and step stay in the order in which they were logged.
+        metrics.sort(key=lambda metric: (metric.timestamp, metric.step))
         if max_results is None:
             return PagedList(metrics[SearchUtils.parse_start_offset_from_page_token(page_token) :], None)
         return PagedList(*SearchUtils.paginate(metrics, page_token, max_results))
@@ -249,6 +248,10 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
     # -- inputs, outputs, models ---------------------------------------------------------------------------
 
     def log_inputs(self, run_id, datasets=None, models=None):
+        if datasets is not None:
+            if not isinstance(datasets, list):
+                raise TypeError("Argument 'datasets' should be a list, got '%s'" % type(datasets))
+            validation._validate_dataset_inputs(datasets)
         with locked():
             run = self._active_run(run_id)
             lines = [
@@ -281,6 +284,10 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
             name = getattr(mlflow_model, "artifact_path", None)
             if name and not getattr(mlflow_model, "model_id", None):  # models with an ID are recorded when finalized
                 self._recorder.file(run_id, run.facts["artifact_uri"], name, "model", name)
+
+
+def _model_id(metric):
+    return getattr(metric, "model_id", None)  # new in MLflow 3
 
 
 def _check_unchanged(run, param):
