@@ -30,7 +30,7 @@ LAYERS = [
         *("refresh_runs", "fetch_outputs", "import_runs"),
         *("export", "doctor"),
     },
-    {"plan", "submit_request", "passed_variables"},
+    {"plan", "process_plan", "submit_request", "passed_variables"},
     {"sweep_axes", "metric_goal"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},
     {"hosts"},

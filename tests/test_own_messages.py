@@ -33,6 +33,7 @@ OTHER_PROGRAMS = {
     "remote/engine_errors.py": "Docker and podman",
     "remote/gpus/log_patterns.py": "frameworks, in the log of a script",
     "remote/gpus/nvidia_smi.py": "nvidia-smi",
+    "remote/ranks.py": "Python, in the standard error of a script",
 }
 # Modules that may parse messages of mlw.
 READERS = {

@@ -74,6 +74,8 @@ class RunConfig:
     retries: int = 0
     retry_on: tuple[str, ...] = DEFAULT_CAUSES
     retry_delay: float = DEFAULT_DELAY
+    launcher: str = "none"  # see remote.shared.process_launchers
+    processes_per_node: str | None = None  # "gpu" or a number
     metrics_from_log: bool = False
     metric_goals: Mapping[str, str] = field(default_factory=dict)  # name → "min" or "max"
     environment: str | None = None  # name of the plugin that provides the environment; None: the target decides
@@ -203,6 +205,7 @@ class RunSpec:
     starter: str = "detached"  # how the supervisor is started on the target
     companions: Mapping[str, JsonDict] = field(default_factory=dict)  # name → settings from the framework
     gpus: str | None = None  # requested GPUs; the run's events record the allocated GPUs
+    processes: JsonDict | None = None  # several processes of the command: launcher, count, python, library
     timeout: float | None = None
     grace: float = 30.0
     retries: Retries | None = None
@@ -391,6 +394,4 @@ class Run:
 
     @property
     def duration(self) -> float | None:
-        if self.started is None or self.ended is None:
-            return None
-        return max(0.0, self.ended - self.started)
+        return None if self.started is None or self.ended is None else max(0.0, self.ended - self.started)

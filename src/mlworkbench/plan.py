@@ -11,7 +11,7 @@ from .config.project_folder import Project
 from .container_consents import resolved_prefixes
 from .environments.selection_request import ResolvedEnvironment
 from .frameworks.framework import FrameworkCommand, Setting
-from .model import Command, Container, RunSpec, Snapshot
+from .model import Command, Container, JsonDict, RunSpec, Snapshot
 from .passed_variables import PassedVariables, given_variables
 from .remote.shared.gpu_request import FREE
 from .retries import Retries
@@ -56,6 +56,7 @@ class Parts:
     user: str | None = None  # name of the submitting user
     sweep: Sweep | None = None
     resumed: str | None = None  # ID of the run whose checkpoints this run starts with
+    processes: JsonDict | None = None  # see plan_processes
     passed: PassedVariables = field(default_factory=PassedVariables)  # variables of the user's shell
 
 
@@ -88,6 +89,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         starter=parts.starter,
         companions=parts.command.companions,
         gpus=_gpus(parts),
+        processes=parts.processes,
         timeout=parts.request.time_limit,
         retries=parts.request.planned_retries(Retries(runconfig.retries, runconfig.retry_on, runconfig.retry_delay)),
         resumed=parts.resumed,
@@ -122,6 +124,7 @@ def _container(parts: Parts, run_id: str) -> Container | None:
         environment=parts.environment.mounts,
         spark="spark" in parts.command.companions,
         libc=parts.environment.libc,
+        ranks=parts.processes is not None,
         resolved=resolved_prefixes(target_facts.allowed, target_facts.places),
     )
     gpu_request = _gpus(parts)
@@ -136,8 +139,12 @@ def _gpus(parts: Parts) -> str | None:
 
     A run without one takes no lease and never waits. Containers with GPUs default to FREE.
     """
-    gpu_request = parts.request.gpu_request or parts.setting.runconfig.gpus
-    if gpu_request is not None or parts.target_facts.engine is None or not parts.setting.compute.nvidia_docker:
+    return requested_gpus(parts.request, parts.setting, parts.target_facts)
+
+
+def requested_gpus(request: Request, setting: Setting, target_facts: TargetFacts) -> str | None:
+    gpu_request = request.gpu_request or setting.runconfig.gpus
+    if gpu_request is not None or target_facts.engine is None or not setting.compute.nvidia_docker:
         return gpu_request
     return FREE
 

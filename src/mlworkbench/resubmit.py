@@ -20,6 +20,7 @@ from .retries import Retries
 from .submit_request import Request, SweepOptions
 
 _SUBMIT = ("experiment", "submit", "--detach", "-o", "json")
+_VALUES = ("name", "gpus", "launcher", "processes", "timeout", "retries", "retry_delay", "resume", "key", "locked")
 _FLAGS = ("upgrade", "send_packages", "unchecked")
 
 
@@ -36,7 +37,7 @@ def submit_words(request: Request) -> list[str]:
 def submit_options(request: Request) -> list[str]:
     """Return all arguments after ``submit``. The script name must not start with a dash."""
     arguments = [*option("run-configuration", request.configuration), *option("target", request.target)]
-    for name in ("name", "gpus", "timeout", "retries", "retry_delay", "resume", "key", "locked"):
+    for name in _VALUES:
         arguments += option(name, getattr(request, name))
     arguments += [f"--retry-on={cause}" for cause in request.retry_on]
     arguments += [f"--tag={tag}" for tag in request.tags]
@@ -138,6 +139,7 @@ def rerun_request(
     if not script.strip() or script.startswith("-"):
         raise UsageError("no script given", "specify a script of the project")
     spec = given.run.spec
+    processes = spec.processes or {}
     kind = spec.entry.kind if spec.entry.kind in ("module", "command") else "script"
     entry: dict[str, Any] = {kind: script}
     return Request(
@@ -146,6 +148,8 @@ def rerun_request(
         name=name.strip() or None,
         gpus=spec.gpus,
         **_retry_options(spec.retries),
+        launcher=processes.get("launcher"),
+        processes=processes.get("count"),
         locked=spec.id if locked else None,
         environment=spec.given,
         secrets=spec.secrets,

@@ -23,10 +23,11 @@ from .hosts.bundle import starter_name
 from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec, Snapshot
 from .passed_variables import given_variables, pass_variables
 from .paths import UserPaths, user_name
-from .plan import Parts, plan, shared_folder
+from .plan import Parts, plan, requested_gpus, shared_folder
+from .process_plan import plan_processes
 from .remote.shared.failpoint import failpoint
 from .snapshot.take_snapshot import has_file, take
-from .submission_checks import check_compatibility, check_gpus, check_spark
+from .submission_checks import check_compatibility, check_gpus, check_launcher, check_spark
 from .submit_request import CheckedRequest, Request
 from .targets.target import Target, UploadSource
 from .targets.target_factory import open_target
@@ -88,6 +89,10 @@ def draft(
     setting = build_setting(project, request, entry, place, environment)
     setting = replace(setting, variables={**passed.values, **setting.variables})
     command = framework.make(setting)
+    processes = plan_processes(request, setting, requested_gpus(request, setting, place.target_facts))
+    if processes is not None:
+        path = environment.path
+        check_launcher(processes, setting, path, target.host.ask, stop=not request.unchecked and not dry_run)
     if "spark" in command.companions:
         warnings += check_spark(setting, target.host.ask, stop=not request.unchecked and not dry_run)
     parts = Parts(
@@ -102,6 +107,7 @@ def draft(
         user=user_name(),
         sweep=checked.sweep,
         resumed=_resumed_id(checked.resumed, compute),
+        processes=processes,
         passed=passed,
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()

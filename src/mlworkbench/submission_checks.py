@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .config.project_folder import Project
@@ -37,6 +37,22 @@ def check_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict], *, stop: 
     if problem is not None:
         raise PreflightError(problem.message, problem.hint, more="no-spark")
     return deploy_warnings(setting)
+
+
+def check_launcher(
+    processes: JsonDict,
+    setting: Setting,
+    path: Sequence[str],
+    ask: Callable[[JsonDict], JsonDict],
+    *,
+    stop: bool,
+) -> None:
+    """Raise an error if the program that starts the processes is missing. ``path``: folders before PATH."""
+    from .preflight.launcher_rules import find_missing_launcher  # noqa: PLC0415 - few runs use a launcher
+
+    problem = find_missing_launcher(processes["launcher"], setting, path, ask) if stop else None
+    if problem is not None:
+        raise PreflightError(problem.message, problem.hint, more="no-launcher")
 
 
 def check_compatibility(

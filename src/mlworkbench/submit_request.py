@@ -13,6 +13,7 @@ from .errors import UnknownName, UsageError
 from .model import Entry, JsonDict, Run
 from .remote.shared.gpu_request import EXAMPLES
 from .remote.shared.gpu_request import parse as parse_gpus
+from .remote.shared.process_launchers import LAUNCHERS, NONE, parse_process_count
 from .remote.shared.retry_causes import CAUSES, MAX_RETRIES
 from .retries import Retries, parse_duration
 
@@ -74,6 +75,8 @@ class Request:
     - ``configuration``: run configuration (``aml_config/NAME.runconfig``).
     - ``target``: compute target; overrides the run configuration.
     - ``gpus``: exclusive GPUs: ``1``, ``"all"``, ``"free"``, ``"none"``, ``"0,2"``, ``"h200"``, ``"1:40g"``.
+    - ``launcher``: program that starts several processes: ``"torchrun"``, ``"mpiexec"``, ``"accelerate"``, ``"none"``.
+    - ``processes``: number of processes, or ``"gpu"`` for one per GPU.
     - ``name``, ``tags``: display name, and list of tags.
     - ``timeout``: time limit of the run in seconds, or a text such as ``"90s"``, ``"15m"``, ``"1h30m"``.
     - ``retries``: number of times to start the script again after a failure; ``retry_on``: list of failures
@@ -99,6 +102,8 @@ class Request:
     configuration: str | None = None
     target: str | None = None
     gpus: str | int | None = None
+    launcher: str | None = None
+    processes: str | int | None = None
     name: str | None = None
     tags: Sequence[str] = ()
     timeout: str | float | None = None
@@ -160,6 +165,11 @@ class Request:
         return None if self.gpus is None else str(self.gpus).strip()
 
     @property
+    def process_count(self) -> str | None:
+        """``processes`` as a string, normalized."""
+        return None if self.processes is None else parse_process_count(str(self.processes))
+
+    @property
     def time_limit(self) -> float | None:
         """``timeout`` in seconds."""
         return None if self.timeout is None else _seconds("--timeout", self.timeout)
@@ -188,6 +198,7 @@ class Request:
         _ = self.consents
         if self.gpus is not None:
             _check_gpus(str(self.gpus))
+        _check_launcher(self.launcher, self.processes)
 
     def _check_retries(self) -> None:
         if self.retries is not None and not 0 <= self.retries <= MAX_RETRIES:
@@ -218,6 +229,15 @@ def _check_gpus(text: str) -> None:
         parse_gpus(text)
     except ValueError as error:
         raise UsageError(f"--gpus {text}: {error}", f"for example: {EXAMPLES}") from None
+
+
+def _check_launcher(launcher: str | None, processes: str | int | None) -> None:
+    if launcher is not None and launcher not in (NONE, *LAUNCHERS):
+        raise UnknownName("launcher", launcher, (NONE, *LAUNCHERS))
+    try:
+        parse_process_count(str(1 if processes is None else processes))
+    except ValueError as error:
+        raise UsageError(f"--processes: {error}", "for example: --processes 4") from None
 
 
 def _words(name: str, values: Sequence[object]) -> tuple[str, ...]:

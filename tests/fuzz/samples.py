@@ -286,3 +286,9 @@ _FOREIGN = {
               "goal": "min", "seed": None},
 }  # fmt: skip
 FOREIGN: list[Any] = [_FOREIGN, {**_FOREIGN, "sweep": None, "parent": "demo-parent", "varied": {"lr": "0.1"}}]
+
+RANKS = [
+    {"rank": 2, "host": "gpu1", "started": 1.5, "pid": 4711, "code": 1, "signal": None, "ended": 3.5, "printed": 3.25,
+     "terminated": 3.75, "stderr": "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nE: x\n"},
+    {"rank": 0, "code": None, "signal": 15, "ended": 4, "terminated": 3.9},
+]  # fmt: skip

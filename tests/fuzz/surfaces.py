@@ -57,6 +57,7 @@ from mlworkbench.preflight.checker import examine
 from mlworkbench.preflight.finding import CheckContext, Script
 from mlworkbench.remote import sweep_log
 from mlworkbench.remote.journal import Journal
+from mlworkbench.remote.ranks import explain_rank, first_failure, parse_rank
 from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.remote.shared.layout import Root, RunFolder
 from mlworkbench.remote.shared.message_frames import FrameError, Pipe
@@ -623,6 +624,15 @@ def _project(case: bytes, folder: Path) -> None:
     project_.computes()
 
 
+def _rank(case: bytes, folder: Path) -> None:
+    record = parse_rank(case)
+    records = [record] if record else []
+    failed = first_failure([*records, {**records[0], "rank": 7}] if records else [])
+    if failed:
+        spec: Any = {"processes": {"python": "/py"}}
+        assert len(text_of(explain_rank(failed, spec, "/w", str))) < 10_000
+
+
 def _attachment(case: bytes, folder: Path) -> None:
     place = folder / "targets" / "0123456789abcdef"
     place.mkdir(parents=True, exist_ok=True)
@@ -656,6 +666,7 @@ SURFACES: list[Surface] = [
     Surface("tracked", samples.TRACKED, _tracked, 0.3, lines=True),
     Surface("printed", samples.PRINTED, _printed, 0.3),
     Surface("telemetry", samples.TELEMETRY, _telemetry, 0.5, lines=True),
+    Surface("rank", samples.RANKS, _rank, 0.3),
     Surface("manifest", samples.MANIFESTS, _manifest, 1.0),
     Surface("notes", samples.NOTES, _notes, 0.5),
     Surface("spec", [SPEC.to_json()], _spec, 0.7),

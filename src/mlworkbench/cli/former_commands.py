@@ -52,8 +52,9 @@ REMOVED_COMMANDS = {
 # Options of submit that take a value. The script is the first argument that is neither option nor value.
 OPTIONS_WITH_VALUE = frozenset(
     "-c --run-configuration --runconfig -t --target --name --tag --env --secret --timeout --key --allow-mount"
-    " --allow-build --allow-network --gpus --locked --project -o --output --query --sweep --max-runs --parallel --seed"
-    " --metric --goal".split()
+    " --allow-build --allow-network --gpus --launcher --processes --retries --retry-on --retry-delay --resume"
+    " --locked --project -o --output --query --sweep"
+    " --max-runs --parallel --seed --metric --goal".split()
 )
 
 

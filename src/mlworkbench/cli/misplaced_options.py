@@ -7,7 +7,9 @@ from pathlib import Path
 from ..model import Entry
 
 # Options that change where or how a run executes. A script that defines one contains its name.
-_MLW_OPTIONS = frozenset({"--gpus", "--detach", "--dry-run", "--run-configuration", "--secret", "--timeout"})
+_MLW_OPTIONS = frozenset(
+    {"--gpus", "--launcher", "--detach", "--dry-run", "--run-configuration", "--secret", "--timeout"}
+)
 _MAX_SCRIPT_SIZE = 1 << 20
 
 

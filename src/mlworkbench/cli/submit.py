@@ -16,6 +16,7 @@ from ..follow import Follower
 from ..history.store import History
 from ..inferred_state import INTERRUPTED
 from ..paths import user_paths
+from ..remote.shared.process_launchers import LAUNCHERS, NONE
 from ..remote.shared.retry_causes import CAUSES
 from ..report import units
 from ..report.run_records import record
@@ -112,6 +113,15 @@ _RETRY_ON = "Start again only after this failure: " + ", ".join(CAUSES) + " (rep
         metavar="REQUEST",
         help="Request exclusive GPUs; wait until they are free: 2, all, free, none, 0,2, a UUID, h200, 1:40g",
     ),
+)
+@option_section(
+    "Several processes",
+    click.option(
+        "--launcher",
+        type=click.Choice((NONE, *LAUNCHERS)),
+        help="Program that starts several processes of the script",
+    ),
+    click.option("--processes", metavar="N", help="Number of processes, or gpu: one per allocated GPU (default)"),
 )
 @option_section("Sweeps", sweep_options.add_sweep_options)
 @option_section(
@@ -235,6 +245,7 @@ def _build_request(options: dict[str, Any]) -> Request:
     if kind != "script" and not arguments:
         raise UsageError("no command given after --" if kind == "command" else "no module given after -m")
     unchanged = "target key name tags secrets locked upgrade send_packages unchecked gpus retries retry_delay resume"
+    unchanged += " launcher processes"
     return Request(
         configuration=runconfig,
         arguments=arguments[1:],

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..remote.shared.process_launchers import MAX_PROCESSES, PER_GPU
 from ..remote.shared.retry_causes import CAUSES, MAX_RETRIES
 from ..remote.shared.shell_variables import SECRET_PARTS
 from ..targets.types import ComputeType
@@ -65,6 +66,7 @@ _VALUE_SCHEMAS: dict[str, JsonDict] = {
     "port": {"type": ["integer", "null"], "minimum": 1, "maximum": 65535},
     "amount": {"type": ["string", "number", "null"], "pattern": r"^\d+[KMGTkmgt]?[Bb]?$"},
     "gpus": {"type": ["string", "integer", "null"]},
+    "processes": {"anyOf": [{"enum": [PER_GPU, None]}, {"type": "integer", "minimum": 1, "maximum": MAX_PROCESSES}]},
     "number": {"type": ["string", "number", "null"], "pattern": r"^\d+(\.\d+)?$"},
     "texts": _TEXTS,
     "arguments": _TEXTS,
@@ -206,6 +208,7 @@ _RUNCONFIG_EXAMPLES: dict[str, tuple[str, ...]] = {
     "PassEnvironment": (" [default, NAME]",),
     "Keep": (" [lightning_logs/, wandb/]",),
     "Gpus": (" 1",),
+    "ProcessesPerNode": (" gpu",),
     "DataSourceSettings": ("", "  iris.dsource:", "    Sampling:", "      Sample: first 1000 rows"),
     "DataSourceSubstitutions": (
         "",

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..remote.shared.containers import SUGGESTED_IMAGE
+from ..remote.shared.process_launchers import LAUNCHERS
+from ..remote.shared.process_launchers import NONE as NO_LAUNCHER
 from ..remote.shared.retry_causes import CAUSES, DEFAULT_CAUSES
 from ..retries import DEFAULT_DELAY
 from ..targets.types import BUILT_IN
@@ -75,6 +77,10 @@ RUNCONFIG = (
         + ", ".join(DEFAULT_CAUSES) + " (ML Workbench only)", "retry_on", default=DEFAULT_CAUSES),
     Key("RetryDelay", "duration", "Time before the script starts again, such as 10s or 5m; doubles with each attempt"
         " (ML Workbench only)", "retry_delay", default=DEFAULT_DELAY),
+    Key("Launcher", "choice", "Program that starts several processes of the script: none, torchrun, mpiexec, or"
+        " accelerate (ML Workbench only)", "launcher", default=NO_LAUNCHER, choices=(NO_LAUNCHER, *LAUNCHERS)),
+    Key("ProcessesPerNode", "processes", "Processes that the launcher starts: a number, or gpu for one per allocated"
+        " GPU; default: gpu if GPUs are requested, otherwise 1 (ML Workbench only)", "processes_per_node"),
     Key("Description", "ignored", "Description in files created before September 2017; ignored"),
     Key("ManagedEnvironment", "flag",
         "Before September 2017, false meant that users managed the Python packages themselves",

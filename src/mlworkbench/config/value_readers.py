@@ -12,6 +12,7 @@ from typing import Any
 
 from ..plugin_registry import known
 from ..remote.shared.gpu_request import EXAMPLES, parse
+from ..remote.shared.process_launchers import parse_process_count
 from ..remote.shared.retry_causes import CAUSES, MAX_RETRIES
 from ..remote.shared.shell_variables import is_secret_name
 from ..retries import parse_duration
@@ -155,6 +156,14 @@ def _duration(key: Key, node: Node, diagnostics: Diagnostics) -> float:
     if seconds is None:
         raise InvalidValue(node, f"{key.name} must be a duration such as 10s or 5m, not {describe(node)}")
     return seconds
+
+
+def _processes(key: Key, node: Node, diagnostics: Diagnostics) -> str:
+    text = _text(key, node, diagnostics).strip()
+    try:
+        return parse_process_count(text)
+    except ValueError as error:
+        raise InvalidValue(node, f"{key.name}: {error}") from None
 
 
 def _port(key: Key, node: Node, diagnostics: Diagnostics) -> int:
@@ -366,6 +375,7 @@ READERS: dict[str, Callable[[Key, Node, Diagnostics], Any]] = {
     "count": _count,
     "retry_causes": _retry_causes,
     "duration": _duration,
+    "processes": _processes,
     "port": _port,
     "amount": _amount,
     "number": _number,

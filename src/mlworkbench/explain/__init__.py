@@ -27,7 +27,7 @@ GROUPS = {
     "runs": "Runs",
     "history": "History and disk space",
     "browser": "Browser UI",
-    "tools": "Spark and MLflow",
+    "tools": "Spark, MLflow, and launchers",
 }
 _MIN_MATCH = 8  # minimum number of characters for a match
 _MAX_COMPARED = 2000  # maximum number of characters compared: the message may come from a target

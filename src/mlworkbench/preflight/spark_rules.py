@@ -28,7 +28,7 @@ def find_missing(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> Missi
 
     For containers, only the default image is checked, which contains neither Spark nor Java.
     """
-    packages = _packages(setting.lock)
+    packages = locked_packages(setting.lock)
     if type_of(setting.compute).contained:
         return _in_default_image(setting, packages)
     managed = setting.lock.get("kind") == "managed"
@@ -60,7 +60,7 @@ def deploy_warnings(setting: Setting) -> tuple[Finding, ...]:
     return (Finding("spark-deploy-mode", WARNING, file, None, message, f"set yarnDeployMode: client in {file}"),)
 
 
-def _packages(lock: JsonDict) -> dict[str, str]:
+def locked_packages(lock: JsonDict) -> dict[str, str]:
     """Return the packages in a lock as a mapping from name to version."""
     return {
         str(package.get("name")): str(package.get("version"))

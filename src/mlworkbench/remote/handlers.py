@@ -256,10 +256,10 @@ def _examine_gpus(connection: Connection, request: Message, body: bytes) -> Mess
     return {"ok": True, "found": probe_gpu_stack(connection.root, python, container, bool(request.get("managed")))}
 
 
-def _check_spark(connection: Connection, request: Message, body: bytes) -> Message:
-    from .spark.spark_preflight import check_spark  # noqa: PLC0415
+def _check_tools(connection: Connection, request: Message, body: bytes) -> Message:
+    from . import tool_preflight  # noqa: PLC0415
 
-    return check_spark(request)
+    return tool_preflight.HANDLERS[request["do"]](request)
 
 
 def _change_key(connection: Connection, request: Message, body: bytes) -> Message:
@@ -329,7 +329,8 @@ HANDLERS: "Dict[str, Callable[[Connection, Message, bytes], Message]]" = {
     "facts": _gather_facts,
     "gpus": _list_gpus,
     "gpu doctor": _examine_gpus,
-    "spark": _check_spark,
+    "spark": _check_tools,
+    "launcher": _check_tools,
     "key": _change_key,
     "mounts": _resolve_mounts,
     "linger": _manage_disk,

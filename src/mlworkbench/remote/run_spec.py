@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         companions: Dict[str, Dict[str, Any]]
         spark: Dict[str, Any]  # used by older clients, now in companions
         gpus: str
+        processes: Dict[str, Any]  # several processes of the command: launcher, count, python, library
         timeout: float  # seconds
         grace: float
         retries: Dict[str, Any]  # "limit", "causes", and "delay" in seconds

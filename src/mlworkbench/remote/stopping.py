@@ -115,13 +115,17 @@ class Stopping:
                 "stopping", {"why": self.why, "stuck": [pid for pid, _ in self._work.living_processes(facts)]}
             )
 
-    def end_leftovers(self, facts: Facts) -> None:
+    def end_leftovers(self, facts: Facts, grace: Optional[float] = None) -> None:
         """End processes that outlived the main process.
 
-        They get the rest of the grace period, then SIGKILL.
+        They get the rest of the grace period, then SIGKILL. If the run is not being stopped, ``grace`` is
+        the time for processes that must not outlive it; None: they may.
         """
         if self._deadline is None:
-            return
+            if grace is None:
+                return
+            self._deadline = time.monotonic() + grace
+            self._work.terminate(facts)
         while self._work.living_processes(facts):
             if time.monotonic() >= self._deadline:
                 self._kill(facts)

@@ -15,12 +15,14 @@ from .claim import claim
 from .client_registry import accepted_data
 from .companions.group import make_companions
 from .environments.environment_step import hold_environment, prepare_environment
+from .explanation import explain, failed_rank
 from .heartbeat import Heartbeat
 from .journal import ATTEMPT_ENDED, Journal, log, release_reserve, reserve_space
 from .launcher import decide_start
 from .markers import finalize_exit, read_exit, read_start_decision, read_started, write_exit
 from .pending_ending import retry_until_written
 from .process_work import RUNNING
+from .rank_processes import apply_launcher
 from .resources.resource import make_resources
 from .restart_detection import REBOOTED, RESTARTED, change_since
 from .run_lock import is_lock_lost
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from .shared.failure import Reason
 
 CHECK_INTERVAL = 0.4  # maximum seconds until a cancel is noticed
+_RANK_GRACE = 5.0  # seconds for ranks that outlive a launcher that failed
 _OOM_ELSEWHERE = "; meanwhile the kernel killed a process on this machine because memory ran out"
 
 
@@ -111,7 +114,7 @@ class Supervisor:
             if problem is not None:
                 ending = run_endings.ENVIRONMENT_FAILED
             else:
-                problem = self._resources.obtain(self._heartbeat.beat)
+                problem = self._resources.obtain(self._heartbeat.beat) or apply_launcher(self.run, self.spec)
         except NoCheckpoints as error:
             problem = error.failure
         except (OSError, ValueError) as error:
@@ -250,7 +253,8 @@ class Supervisor:
             self._heartbeat.beat()
             self._notify_settled()
             self._pause(wait, facts)
-        self._stopping.end_leftovers(facts)
+        is_launcher_failed = self.spec.get("processes") and result["code"] != 0
+        self._stopping.end_leftovers(facts, _RANK_GRACE if is_launcher_failed else None)
         self._companions.end_leftovers(self._work, facts)
         self.conclude(result)
 
@@ -288,6 +292,9 @@ class Supervisor:
         kills_before = facts.get("oom_kills") if facts else None
         oom = kills is not None and kills_before is not None and kills > kills_before
         stop = self._stopping.reason(facts, result)
+        rank = failed_rank(self.run, self.spec, result)
+        if rank is not None and rank["ended"] is not None:  # the launcher's own exit code is always the same
+            result = dict(result, code=rank["code"], signal=rank["signal"])
         ending, reason = run_endings.decide(result, stop, self._stopping.forced, oom)
         if ending == run_endings.TIMEOUT:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
@@ -296,22 +303,15 @@ class Supervisor:
         self._notify_settled()
         self._companions.end(facts)
         failed = ending == run_endings.FAILED
-        ending, reason = self._companions.explain(ending, self._explain(result) if failed else reason, result)
+        if failed:
+            reason = explain(self.run, self.spec, result, rank, self._mask_secrets, self.journal.log_start)
+        ending, reason = self._companions.explain(ending, reason, result)
         if failed and reason:
             if is_disk_full(self.run.path):
                 reason = extend_message(reason, "; the disk that holds %s is full" % self.run.path)
             if oom:
                 reason = extend_message(reason, _OOM_ELSEWHERE)
         self.finish(ending, reason, result)
-
-    def _explain(self, result: Dict[str, Any]) -> Reason:
-        """Explain the failure based on the log. Secrets in the log are masked in the explanation."""
-        from .failure_cause import explain_failure, read_tail  # noqa: PLC0415 - only for failed runs
-
-        python = self.spec["commands"][-1]["argv"][0]
-        text = self._mask_secrets(read_tail(self.run.log, start=self.journal.log_start))
-        unpassed = self.spec.get("unpassed") or ()
-        return explain_failure(text, self.run.work, python, result["code"], result["signal"], unpassed)
 
     def _mask_secrets(self, text: str) -> str:
         """Mask secrets in ``text``. Return "" if the secrets are not known."""

@@ -47,6 +47,7 @@ class Places:
     memory: int | None = None  # total memory in bytes
     environment: tuple[str, ...] = ()  # folders of a Python that mlw installed
     spark: bool = False  # mount a Spark event log folder
+    ranks: bool = False  # mount a folder for records of several processes
     libc: str | None = None  # oldest glibc that the environment supports
     resolved: tuple[tuple[str, str], ...] = ()  # see Container.resolved
 
@@ -74,6 +75,7 @@ def plan_container(compute: Compute, engine: Engine, places: Places, gpus: tuple
             *((folder, folder, "ro") for folder in places.environment),
             (home, home, "rw"),
             *(((run.spark, run.spark, "rw"),) if places.spark else ()),
+            *(((run.ranks, run.ranks, "rw"),) if places.ranks else ()),
             *(((run.passwd, "/etc/passwd", "ro"),) if places.spark and not user.startswith("0:") else ()),
             *(((places.share, SHARE.rstrip("/"), "rw"),) if places.share else ()),
             *mounts(compute),

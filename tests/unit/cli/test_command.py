@@ -39,7 +39,9 @@ def test_submit_lists_its_options_in_sections():
     text = next(ctx.get_help() for ctx in CONTEXTS if ctx.command_path == "mlw submit")
     assert sections(text) == [
         "Common options",
+        "Retries",
         "GPUs",
+        "Several processes",
         "Sweeps",
         "Environment",
         "Containers",

@@ -114,11 +114,10 @@ class RunFolder:
         self.gpu = _join(path, "gpu.jsonl")  # samples of these GPUs
         self.usage_samples = _join(path, "effort.jsonl")  # samples of the run's own processes
         self.spark = _join(path, "spark")  # event log of a Spark application
+        self.ranks = _join(path, "ranks")  # how each process of a launcher such as torchrun ended
         self.annotations = _join(path, "noted.json")  # client only: names, tags, and notes of the run and nested runs
         self.children = _join(path, "children.jsonl")  # child runs of a sweep
-        self.fetch_marker = _join(
-            path, "home.json"
-        )  # client only: exists once all outputs of a remote run were fetched
+        self.fetch_marker = _join(path, "home.json")  # client only: all outputs of a remote run were fetched
         self.fetched = _join(path, "fetched")  # target only: <client ID>.json for each client that fetched everything
         self.acknowledged = _join(path, "acknowledged.json")  # client only: the target has recorded the fetch
         # Most of the following files exist only if the command runs in a container.

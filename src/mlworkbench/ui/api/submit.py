@@ -46,6 +46,8 @@ _REQUEST_LIMITS: dict[str, Any] = {
     "name": Annotated[str, Field(max_length=1000)] | None,
     "tags": Annotated[list[Name], Field(max_length=100)],
     "gpus": Annotated[Name | None, Field(description="--gpus: 2, all, free, none, 0,2, a UUID, h200, 1:40g")],
+    "launcher": Annotated[Literal["none", "torchrun", "mpiexec", "accelerate"] | None, Field(description="--launcher")],
+    "processes": Annotated[Name | None, Field(description="--processes: a number, or gpu for one per allocated GPU")],
     "timeout": Annotated[Name | None, Field(description="--timeout: 90, 90s, 15m, 2h, 7d")],
     "retries": Annotated[int | None, Field(ge=0, le=MAX_RETRIES, description="--retries: attempts after a failure")],
     "retry_on": Annotated[

