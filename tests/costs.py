@@ -36,6 +36,7 @@ class Costs:
         self._file = file
         self._group = (_V1 if _V1.is_dir() else _V2) / f"mlw-costs-{uuid.uuid4().hex[:8]}"
         self._group.mkdir()
+        self._latest: dict[Path, float] = {}
         (self._group / "cgroup.procs").write_text(str(os.getpid()))
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -45,9 +46,14 @@ class Costs:
         with self._file.open("a") as file:
             file.write(f"{item.nodeid}\t{self._used() - processor:.3f}\t{time.monotonic() - clock:.3f}\n")
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        self._used()  # the teardown of the last test removes the groups of its engines
+
     def _used(self) -> float:
         groups = [self._group, *(self._group.parent / cgroup for cgroup in Sandbox.groups)]
-        return sum(map(_seconds, groups))
+        self._latest.update({group: max(_seconds(group), self._latest.get(group, 0.0)) for group in groups})
+        return sum(self._latest.values())
 
 
 def _seconds(group: Path) -> float:
