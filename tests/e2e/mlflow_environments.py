@@ -5,17 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.e2e.python_environments import cached_environment
-from tests.e2e.test_environment_frameworks import find_wheels
+from tests.e2e.test_environment_frameworks import wheels
 
 NEWEST, BEFORE = "mlflow>=3", "mlflow<3"
-_PACKAGES = ["scikit-learn", "matplotlib", "pandas", "pillow", "tensorflow-cpu", "tensorboard"]
+_PACKAGES = ["scikit-learn", "matplotlib", "pandas", "pillow"]
 
 
-def mlflow_python(version: str) -> Path:
-    """Return an interpreter with this version of MLflow and without any mlw package."""
-    wheels = find_wheels()
-    lightning = ["--find-links", str(wheels[0]), f"torch=={wheels[1]}", "lightning"] if wheels else []
-    if version == NEWEST:
-        return cached_environment("mlflow-newest", NEWEST, *_PACKAGES, *lightning)
+def mlflow_python(version: str, framework: str = "scikit-learn") -> Path:
+    """Return an interpreter with this version of MLflow, the framework, and without any mlw package.
+
+    MLflow imports every framework that is installed when it logs a model, so each has its own environment.
+    """
     # MLflow 2 accepts any SQLAlchemy 2 but does not work with 2.1.
-    return cached_environment("mlflow-before-3", BEFORE, "sqlalchemy<2.1", *_PACKAGES, *lightning)
+    name, *packages = ("newest", NEWEST) if version == NEWEST else ("before-3", BEFORE, "sqlalchemy<2.1")
+    return cached_environment(f"mlflow-{name}-{framework}", *packages, *_PACKAGES, *_framework(framework))
+
+
+def _framework(name: str) -> list[str]:
+    if name == "keras":
+        return ["tensorflow-cpu", "tensorboard"]
+    if name == "lightning":
+        folder, version = wheels()
+        return ["--find-links", str(folder), f"torch=={version}", "lightning"]
+    return []

@@ -11,6 +11,8 @@ from tests.conftest import REAL_PYTHON
 from tests.machines.file_cache import cached_folder
 
 UV = Path(sys.executable).with_name("uv")
+# Threads of numerical libraries wait for each other in busy loops. On a loaded machine, this triples their CPU time.
+ONE_THREAD = ("--env", "OMP_NUM_THREADS=1", "--env", "OPENBLAS_NUM_THREADS=1")
 
 
 def create_environment(place: Path, *packages: str) -> Path:

@@ -24,7 +24,8 @@ from tests.e2e.documentation_helpers import (
     follows_page,
     mlflow_server,
 )
-from tests.e2e.python_environments import create_environment, install
+from tests.e2e.mlflow_environments import NEWEST, mlflow_python
+from tests.e2e.python_environments import create_environment
 from tests.machines.channel import depend
 from tests.machines.network import wait_until
 from tests.machines.nvml import USE_GPU
@@ -602,7 +603,7 @@ def test_from_skypilot(runner, project, machine):
 def tracking(tmp_path_factory):
     """A real MLflow server and a Python with MLflow."""
     place = tmp_path_factory.mktemp("tracking")
-    python = create_environment(place / "env", "mlflow>=3")
+    python = mlflow_python(NEWEST)
     with mlflow_server(python, place) as address:
         yield address, python
 
@@ -654,7 +655,6 @@ def test_spark(runner, module_machine, spark_cluster_in):
     host = module_machine()
     cluster = spark_cluster_in(host)
     python = cluster.spark.python
-    install(python, "numpy>=1.24")
     add_ssh_alias(runner.laptop, "edge", host)
     runner.laptop.trust_host_keys(host)
     runner.laptop.env |= {"JAVA_HOME": str(cluster.spark.java), "STORE_KEY": "canary-word"}

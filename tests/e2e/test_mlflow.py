@@ -8,18 +8,17 @@ import os
 import pytest
 
 from tests.e2e.mlflow_environments import BEFORE, NEWEST, mlflow_python
+from tests.e2e.python_environments import ONE_THREAD
 from tests.e2e.test_environment import set_compute_key
-from tests.e2e.test_environment_frameworks import wheels
 from tests.e2e.test_tracking import set_runconfig_key
 
 TIMEOUT = 400  # seconds; importing MLflow is slow, and finding a model's requirements is slower
 pytestmark = pytest.mark.timeout(TIMEOUT + 100)
 
 
-@pytest.fixture(scope="module", params=[NEWEST, BEFORE])
-def python(request):
-    """A user's Python with the newest MLflow or the last 2.x, without any mlw package."""
-    return str(mlflow_python(request.param))
+@pytest.fixture(params=[NEWEST, BEFORE])
+def version(request):
+    return request.param
 
 
 # Use the default list of requirements instead of a second Python that imports everything to find them.
@@ -27,18 +26,18 @@ NO_SEARCH = ("--env", "MLFLOW_REQUIREMENTS_INFERENCE_TIMEOUT=1")
 
 
 @pytest.fixture
-def run(user, python):
-    """Return a function that submits a script with this Python and returns the completed run."""
+def run(user, version):
+    """Return a function that submits a script with this version of MLflow and returns the completed run."""
 
-    def submit(script, *arguments, configure=lambda root: None):
+    def submit(script, *arguments, framework="scikit-learn", configure=lambda root: None):
         root = user.home / "demo"
         if not root.exists():
             user.project("demo")
-            set_compute_key(root, "local", "pythonLocation", python)
+            set_compute_key(root, "local", "pythonLocation", str(mlflow_python(version, framework)))
         (root / "train.py").write_text(script)
         configure(root)
         before = sorted(root.rglob("*"))
-        done = user.mlw("submit", "-c", "local", *arguments, "train.py", cwd=root, timeout=TIMEOUT)
+        done = user.mlw("submit", "-c", "local", *ONE_THREAD, *arguments, "train.py", cwd=root, timeout=TIMEOUT)
         assert done.code == 0, done
         assert sorted(root.rglob("*")) == before, "the project stays as it was"
         return Ran(user, done)
@@ -386,7 +385,7 @@ print("records", len(data.to_df()))
 """
 
 
-@pytest.mark.parametrize("python", [NEWEST], indirect=True)
+@pytest.mark.parametrize("version", [NEWEST])
 def test_traces_and_prompts_are_stored_in_the_run(run):
     ran = run(TRACES)
     assert "spans [('add', 3)]" in ran.out
@@ -491,7 +490,7 @@ model.fit(inputs, inputs.sum(axis=1), epochs=3, batch_size=16, verbose=0)
 
 
 def test_autolog_of_keras(run):
-    ran = run(KERAS, *NO_SEARCH)
+    ran = run(KERAS, *NO_SEARCH, framework="keras")
     losses = ran.series("loss")
     assert [step for step, _ in losses] == [0, 1, 2]
     assert losses[0][1] > losses[2][1] == ran.info["loss"]
@@ -515,10 +514,12 @@ print("kept", kept.history["loss"][-1], kept.history["val_loss"][-1])
 """
 
 
-@pytest.mark.parametrize("python", [NEWEST], indirect=True)
+@pytest.mark.parametrize("version", [NEWEST])
 def test_keras_tensorboard_callback(run, user):
     """TensorBoard event files and printed values become metrics without any MLflow or mlworkbench calls."""
-    ran = run(BOARD, configure=lambda root: set_runconfig_key(root, "local", "MetricsFromLog", "true"))
+    ran = run(
+        BOARD, framework="keras", configure=lambda root: set_runconfig_key(root, "local", "MetricsFromLog", "true")
+    )
     loss, validation = (float(number) for number in ran.out.split("kept ")[1].split())
     assert ran.info["train/epoch_loss"] == pytest.approx(loss, rel=1e-6)
     assert ran.info["validation/epoch_loss"] == pytest.approx(validation, rel=1e-6)
@@ -557,8 +558,7 @@ trainer.fit(Model(), torch.utils.data.DataLoader(data, batch_size=16))
 
 
 def test_autolog_of_lightning(run):
-    wheels()  # Lightning is installed only with the PyTorch wheels
-    ran = run(LIGHTNING)
+    ran = run(LIGHTNING, framework="lightning")
     losses = ran.series("train_loss")
     assert [step for step, _ in losses] == [0, 1, 2]
     assert losses[0][1] > losses[2][1] == ran.info["train_loss"]
