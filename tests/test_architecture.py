@@ -68,7 +68,7 @@ PLAIN_JSON = {
     "remote/shared/untrusted_json.py",
     *("remote/__main__.py", "remote/environments/conda_install.py"),
     "remote/environments/interpreter_stub.py",
-    *("history/rows.py", "history/migrate.py"),
+    *("history/rows.py", "history/migrate.py", "history/run_columns.py"),
     *(
         "config/gallery.py",
         "environments/source_builds.py",

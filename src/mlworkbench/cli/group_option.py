@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UnknownName
-from ..model import Run
-from ..report.run_groups import RUN_FIELDS, groups
+from ..history.run_columns import FIELDS
+from ..history.run_query import Query
+from ..history.store import History
+from ..report.run_groups import groups
 from . import render
 from .columns import column_title, dropped_columns_note, fit_columns
 
@@ -15,17 +17,17 @@ _MAX_SUGGESTIONS = 40
 _MAX_COLUMNS = 8
 
 
-def show_groups(runs: Sequence[Run], name: str, options: dict[str, Any]) -> None:
-    """Print groups of runs. ``options`` contains output, query, sort, and limit."""
-    # A sweep logs no metrics itself; its children do.
-    grouped_runs = [run for run in runs if run.spec.sweep is None]
-    rows = _sort_groups(groups(grouped_runs, name), name, options["sort"])[: options["limit"]]
+def show_groups(store: History, run_query: Query, name: str, options: dict[str, Any]) -> bool:
+    """Print groups of runs, or return False if no run matches. ``options``: output, query, sort, and limit."""
+    found = groups(store, run_query, name)
+    if not found and options["output"] == "table" and options["query"] is None:
+        return False
+    rows = _sort_groups(found, name, options["sort"])[: options["limit"]]
     if options["output"] != "table" or options["query"] is not None:
         render.emit(rows, output=options["output"], query=options["query"])
-    elif rows:
-        _print_table(rows, name)
     else:
-        render.message("no runs to group")
+        _print_table(rows, name)
+    return True
 
 
 def _sort_groups(rows: list[dict[str, Any]], name: str, sort: str | None) -> list[dict[str, Any]]:
@@ -57,7 +59,7 @@ def _print_table(groups: Sequence[dict[str, Any]], name: str) -> None:
         }
         rows.append({**means, name: "(none)" if row[name] is None else row[name], "runs": row["runs"]})
     others = [metric for metric in metrics if metric not in (name, "runs")][:_MAX_COLUMNS]
-    titles = {name: column_title(name, RUN_FIELDS), "runs": "Runs", **{metric: metric for metric in others}}
+    titles = {name: column_title(name, FIELDS), "runs": "Runs", **{metric: metric for metric in others}}
     fitted = fit_columns(titles, rows, render.width(), keep=(name, "runs"), extras=others, unshortened=others)
     render.emit(fitted.rows, output="table", columns=fitted.columns)
     if fitted.dropped:

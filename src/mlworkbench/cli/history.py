@@ -75,6 +75,8 @@ def list_runs(all_projects: bool, folder: str | None, output: str, query: str | 
     Sweep runs and nested runs are hidden unless you use --children, --parent, --where, --text, --sort, --tag, or
     --status.
     """
+    if options["group"] is not None and options["columns"] is not None:
+        raise UsageError("--columns and --group cannot be used together", "omit one of them")
     with _index_progress() as progress:
         store = History(user_paths(), progress.report)
         project = None if all_projects else get_project_or_none(folder)
@@ -82,22 +84,27 @@ def list_runs(all_projects: bool, folder: str | None, output: str, query: str | 
         refresh_runs(store, store.unfinished(project.id if project else None))
         if options["group"] is not None:
             run_query = replace(run_query, children=True, sort=None, limit=None)
-        runs = store.search(run_query)
-        if not runs or run_query.sort is not None:
+        runs = store.search(run_query) if options["group"] is None else []
+        if run_query.sort is not None or (not runs and not _matches(store, run_query)):
             require_known_names(store, run_query)
     if project is None and not all_projects:
         render.message("note: not in a project; listing the runs of all projects")
-    if not runs and output == "table" and query is None:
-        _explain_empty_list(store, run_query, options)
-        return
-    if options["group"] is None:
-        _print_runs(runs, output, query, options["columns"])
-        return
-    if options["columns"] is not None:
-        raise UsageError("--columns and --group cannot be used together", "omit one of them")
-    from .group_option import show_groups  # noqa: PLC0415 - only --group needs it
+    if options["group"] is not None:
+        from .group_option import show_groups  # noqa: PLC0415 - only --group needs it
 
-    show_groups(runs, options["group"], {**options, "output": output, "query": query})
+        is_shown = show_groups(store, run_query, options["group"], {**options, "output": output, "query": query})
+    else:
+        is_shown = bool(runs) or output != "table" or query is not None
+        if is_shown:
+            _print_runs(runs, output, query, options["columns"])
+    if not is_shown:
+        _explain_empty_list(store, run_query, options)
+
+
+def _matches(store: History, run_query: Query) -> bool:
+    from ..history.run_counts import exists  # noqa: PLC0415 - most lists are not empty
+
+    return exists(store, run_query)
 
 
 def _explain_empty_list(store: History, run_query: Query, options: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import apsw
 from ..errors import HistoryError
 from ..remote.shared import machine
 from ..remote.shared.failpoint import failpoint
-from .index_schema import VERSION, Step, create, has_expected_schema, rename_old_tables
+from .index_schema import LATE_INDEX, VERSION, Step, create, has_expected_schema, rename_old_tables
 from .lost_write_detection import WriteCounter
 from .verification import FileState, VerificationRecord
 
@@ -70,7 +70,8 @@ class Database:
         self._verification = VerificationRecord(path)
         self._file_state: FileState | None = None
         self._file_states: tuple[FileState, ...] = ()  # states of index and WAL before the current read
-        self._verified_state: tuple[object, ...] | None = None  # the state that was verified completely
+        self._verified_state: tuple[object, ...] | None = None
+        self._verified_parts: set[str] = set()  # what was verified in this state
         self._connection: apsw.Connection | None = None
         self._file: tuple[int, int] | None = None
 
@@ -85,22 +86,22 @@ class Database:
 
         return self._run_repairing(read_state)
 
-    def check(self, connection: apsw.Connection, verify: Step) -> None:
-        """Call ``verify`` within ``read`` unless the file is unchanged since its last verification."""
+    def check(self, connection: apsw.Connection, part: str, verify: Step) -> None:
+        """Call ``verify`` within ``read`` unless the file is unchanged since its last verification of this part."""
         file_state = self._file_state
         if _is_on_network(self._path):  # timestamps are delayed on network file systems
-            verify(connection)
-            return
+            return verify(connection)
         # SQLite detects every write, including two writes within the resolution of file timestamps.
         state = (self._file_states, _query_value(connection, "PRAGMA data_version"), connection.total_changes())
-        if state == self._verified_state:
-            return
-        if file_state is None or file_state[:2] != self._file:
+        is_recordable = file_state is not None and file_state[:2] == self._file
+        if state != self._verified_state:
+            self._verified_parts = self._verification.verified_parts(file_state) if is_recordable else set()
+            self._verified_state = state
+        if part not in self._verified_parts:
             verify(connection)
-        elif not self._verification.is_verified(file_state):
-            verify(connection)
-            self._verification.record(file_state)
-        self._verified_state = state
+            self._verified_parts.add(part)
+            if is_recordable:
+                self._verification.record(file_state, self._verified_parts)
 
     def write(self, body: Callable[[apsw.Connection], Result]) -> Result:
         """Run ``body`` in a write transaction and return once it is on disk. ``body`` may run twice."""
@@ -230,8 +231,9 @@ class Database:
         self._start(connection, self._migrate)
 
     def _start(self, connection: apsw.Connection, fill_tables: Step) -> None:
-        connection.execute("INSERT INTO account VALUES (1, 0, 0, 0, ?, 0)", (self._write_counter.read() + 1,))
+        connection.execute("INSERT INTO account VALUES (1, 0, 0, 0, 0, ?, 0)", (self._write_counter.read() + 1,))
         fill_tables(connection)
+        connection.execute(LATE_INDEX)
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _is_current(self) -> bool:

@@ -17,18 +17,20 @@ from . import rows
 from .database import Damaged, Database
 from .parallel_read import Batch, read_in_batches
 from .run_folders import list_run_folders, read_run_folder
+from .value_index import ValueWriter, verify_all
 
 Progress = Callable[[int, int], None]
 
 
 def fill_index(connection: apsw.Connection, root: Root, progress: Progress) -> None:
     """Insert all runs into empty tables that other processes cannot access yet."""
-    names = list_run_folders(root)
+    names, values = list_run_folders(root), ValueWriter(connection)
     for done, batch in read_in_batches(root, names):
         for _, encoded in batch:
             with suppress(rows.RowTooLarge):
-                rows.bulk_insert(connection, encoded)
+                rows.bulk_insert(connection, encoded, values)
         progress(done, len(names))
+    values.flush()
     rows.recount_account(connection)
 
 
@@ -54,6 +56,7 @@ def _check(connection: apsw.Connection) -> None:
     if next(iter(connection.execute("PRAGMA integrity_check(1)")))[0] != "ok":
         raise Damaged("check of the whole file")
     rows.verify(connection)
+    verify_all(connection)
 
 
 def _repair_batch(database: Database, root: Root, batch: Batch) -> None:

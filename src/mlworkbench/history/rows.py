@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 from zlib import crc32
 
@@ -16,11 +16,13 @@ from ..errors import HistoryError
 from ..failure import Failure
 from ..model import Annotations, JsonDict, Run, RunSpec, Span, Status
 from .database import Damaged
-from .parameters import number, run_parameters, text
+from .run_values import Values, values_of
+from .sqlite_values import checksum, sqlite_text
+from .value_index import ValueWriter, count_names, verify_names
 
 Row = tuple[Any, ...]
 
-_LISTED = "id, key, number, project, created, status, final, hidden, script, target, parent, facts, metrics"
+_LISTED = "id, key, number, project, created, status, final, hidden, script, target, parent, facts"
 _BODY = "spec, state, reading, submitter"
 # Input of a row's checksum. SQLite computes it in one expression, because listing runs verifies every row.
 CONTENT = f"CAST(concat_ws(char(31), {_LISTED}) AS BLOB)"
@@ -28,7 +30,7 @@ _SELECT = (
     f"SELECT runs.seq, runs.checksum, {CONTENT}, final, id, {_BODY}, bodies.checksum"
     " FROM runs {} LEFT JOIN bodies ON bodies.seq = runs.seq WHERE {}"
 )
-_INSERT = f"INSERT OR IGNORE INTO runs ({_LISTED}, checksum) VALUES ({', '.join('?' * 14)})"
+_INSERT = f"INSERT OR IGNORE INTO runs ({_LISTED}, checksum) VALUES ({', '.join('?' * 13)})"
 _REPLACE_BODY = f"INSERT OR REPLACE INTO bodies (seq, {_BODY}, checksum) VALUES (?, ?, ?, ?, ?, ?)"
 _SELECT_RAW = (
     f"SELECT {_LISTED}, runs.checksum, {_BODY}, bodies.checksum FROM runs JOIN bodies USING (seq) WHERE id = ?"
@@ -48,12 +50,11 @@ _OPTIONAL_FIELDS = (
     "metric_sources",
 )  # stored only if not empty
 _BATCH = 2048
-_MAX_SEARCHABLE = 200  # maximum length of a metric value that filters can match
 _MAX_SEARCH_TEXT = 2000
 # Maximum size of a run's state in bytes, because SQLite rejects larger rows. A run whose script records more is shown
 # without these records, which remain in the files.
 MAX_STATE_BYTES = 128 * 1024 * 1024
-# Maximum characters of metrics, spans, parameters, and tags in a listed row, because each list reads them for all runs.
+# Maximum characters of the tags in a listed row, because each list reads them for all runs.
 MAX_LISTED = 4 * 1024 * 1024
 _ROW_OVERHEAD = 10_000  # bytes of a row besides strings
 MICRO = 1_000_000
@@ -90,11 +91,12 @@ class Stored:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A run encoded for the index: the listed row, its checksum, and the body."""
+    """A run encoded for the index: the listed row, its checksum, the body, and the values."""
 
     listed: Row
     body: tuple[str, str, str, str]
     checksum: int
+    values: Values
 
     @property
     def size(self) -> int:
@@ -122,11 +124,11 @@ def fetch(connection: apsw.Connection, seqs: Iterable[int]) -> list[Run]:
 
 
 def _decode_row(row: Row) -> Stored:
-    seq, checksum, content, final, run_id, spec, state, reading, submitter, body_checksum = row
-    if crc32(content) != checksum or _body_checksum(run_id, (spec, state, reading, submitter)) != body_checksum:
+    seq, stored, content, final, run_id, spec, state, reading, submitter, body_checksum = row
+    if crc32(content) != stored or _body_checksum(run_id, (spec, state, reading, submitter)) != body_checksum:
         raise Damaged("checksum of a run")
     run = decode(spec, state)
-    return Stored(seq, checksum, bool(final), run, ReadPosition(**json.loads(reading)), json.loads(submitter))
+    return Stored(seq, stored, bool(final), run, ReadPosition(**json.loads(reading)), json.loads(submitter))
 
 
 def decode(spec: str, state: str) -> Run:
@@ -150,7 +152,10 @@ def parse_annotations(data: Mapping[str, Any]) -> Annotations:
 
 
 def verify(connection: apsw.Connection) -> None:
-    """Verify every row. Listing runs, or reporting that a run does not exist, depends on all rows."""
+    """Verify every row. Listing runs, or reporting that a run does not exist, depends on all rows.
+
+    Values are verified by the queries that read them.
+    """
     count = total = 0
     records = iter(connection.execute(f"SELECT checksum, {CONTENT} FROM runs NOT INDEXED"))
     while batch := list(islice(records, _BATCH)):  # in batches, because a loop over single rows is slow
@@ -159,9 +164,10 @@ def verify(connection: apsw.Connection) -> None:
             raise Damaged("checksum of a run")
         count += len(batch)
         total += sum(checksums)
-    runs, _, expected_total = _read_account(connection)
+    runs, _, expected_total, names = _read_account(connection)
     if (runs, expected_total) != (count, total):
         raise Damaged("number of runs")
+    verify_names(connection, names)
 
 
 def is_up_to_date(connection: apsw.Connection, run: Encoded) -> bool:
@@ -169,11 +175,11 @@ def is_up_to_date(connection: apsw.Connection, run: Encoded) -> bool:
 
     The submitter is ignored, because run folders do not contain it.
     """
-    for *listed, checksum, spec, state, reading, submitter, body_checksum in connection.execute(
+    for *listed, stored, spec, state, reading, submitter, body_checksum in connection.execute(
         _SELECT_RAW, run.listed[:1]
     ):
         body = (spec, state, reading, submitter)
-        if _checksum(listed) != checksum or _body_checksum(listed[0], body) != body_checksum:
+        if checksum(listed) != stored or _body_checksum(listed[0], body) != body_checksum:
             raise Damaged("checksum of a run")
         return tuple(listed) == run.listed and body[:3] == run.body[:3]
     return False
@@ -185,11 +191,11 @@ def expect_unfinished(connection: apsw.Connection) -> None:
         raise Damaged("number of unfinished runs")
 
 
-def _read_account(connection: apsw.Connection) -> tuple[int, int, int]:
-    for *numbers, checksum in connection.execute("SELECT runs, unfinished, total, checksum FROM account"):
-        if checksum != _checksum(numbers):
+def _read_account(connection: apsw.Connection) -> tuple[int, int, int, int]:
+    for *numbers, stored in connection.execute("SELECT runs, unfinished, total, names, checksum FROM account"):
+        if stored != checksum(numbers):
             break
-        return numbers[0], numbers[1], numbers[2]
+        return numbers[0], numbers[1], numbers[2], numbers[3]
     raise Damaged("account")
 
 
@@ -199,49 +205,55 @@ def _read_account(connection: apsw.Connection) -> tuple[int, int, int]:
 def recount_account(connection: apsw.Connection) -> None:
     """Recompute the ``account`` row after a bulk insert."""
     query = "SELECT count(*), count(*) FILTER (WHERE final = 0), coalesce(sum(checksum), 0) FROM runs"
-    _write_account(connection, next(iter(connection.execute(query))))
+    _write_account(connection, (*next(iter(connection.execute(query))), count_names(connection)))
 
 
-def _adjust_account(connection: apsw.Connection, runs: int, unfinished: int, total: int) -> None:
+def _adjust_account(connection: apsw.Connection, *changes: int) -> None:
     old = _read_account(connection)
-    _write_account(connection, (old[0] + runs, old[1] + unfinished, old[2] + total))
+    _write_account(connection, [number + change for number, change in zip(old, changes, strict=True)])
 
 
 def _write_account(connection: apsw.Connection, numbers: Sequence[int]) -> None:
-    query = "UPDATE account SET runs = ?, unfinished = ?, total = ?, checksum = ?"
-    connection.execute(query, (*numbers, _checksum(numbers)))
+    query = "UPDATE account SET runs = ?, unfinished = ?, total = ?, names = ?, checksum = ?"
+    connection.execute(query, (*numbers, checksum(numbers)))
 
 
 def insert(connection: apsw.Connection, run: Run, reading: ReadPosition, submitter: JsonDict) -> None:
     """Insert a run and update the ``account`` row."""
-    encoded = encode(run, reading, submitter)
-    if bulk_insert(connection, encoded):
-        _adjust_account(connection, 1, 0 if run.status.final else 1, encoded.checksum)
+    encoded, values = encode(run, reading, submitter), ValueWriter(connection)
+    if bulk_insert(connection, encoded, values):
+        _adjust_account(connection, 1, 0 if run.status.final else 1, encoded.checksum, values.flush())
 
 
-def bulk_insert(connection: apsw.Connection, run: Encoded) -> bool:
+def bulk_insert(connection: apsw.Connection, run: Encoded, values: ValueWriter) -> bool:
     """Insert a run without updating ``account``. Return False if its ID or key already exists."""
     _require_fit(connection, run)
     connection.execute(_INSERT, (*run.listed, run.checksum))
     if not connection.changes():
         return False
-    _write_body(connection, connection.last_insert_rowid(), run)
+    seq = connection.last_insert_rowid()
+    _write_body(connection, seq, run)
+    values.write(seq, {}, run.values)
     return True
 
 
 def update(connection: apsw.Connection, old: Stored, run: Run, reading: ReadPosition, submitter: JsonDict) -> None:
-    encoded = encode(run, reading, submitter)
+    encoded, values = encode(run, reading, submitter), ValueWriter(connection)
     _require_fit(connection, encoded)
     names = ", ".join(f"{name} = ?" for name in [*_LISTED.split(", "), "checksum"])
     connection.execute(f"UPDATE runs SET {names} WHERE seq = ?", (*encoded.listed, encoded.checksum, old.seq))
     _write_body(connection, old.seq, encoded)
-    _adjust_account(connection, 0, int(old.final) - int(run.status.final), encoded.checksum - old.checksum)
+    values.write(old.seq, values_of(old.run)[0], encoded.values)
+    unfinished = int(old.final) - int(run.status.final)
+    _adjust_account(connection, 0, unfinished, encoded.checksum - old.checksum, values.flush())
 
 
 def delete(connection: apsw.Connection, old: Stored) -> None:
     connection.execute("DELETE FROM runs WHERE seq = ?", (old.seq,))
     connection.execute("DELETE FROM bodies WHERE seq = ?", (old.seq,))
-    _adjust_account(connection, -1, int(old.final) - 1, -old.checksum)
+    values = ValueWriter(connection)
+    values.write(old.seq, values_of(old.run)[0], {})
+    _adjust_account(connection, -1, int(old.final) - 1, -old.checksum, values.flush())
 
 
 def _require_fit(connection: apsw.Connection, run: Encoded) -> None:
@@ -258,18 +270,19 @@ def _write_body(connection: apsw.Connection, seq: int, run: Encoded) -> None:
 
 
 def encode(run: Run, reading: ReadPosition, submitter: JsonDict) -> Encoded:
-    listed, unlisted = _listed_row(run)
-    if unlisted:
-        run = replace(run, over_limit={**run.over_limit, "listed": unlisted})
+    listed, tags_left_out = _listed_row(run)
+    values, values_left_out = values_of(run)
+    if tags_left_out or values_left_out:
+        run = replace(run, over_limit={**run.over_limit, "listed": tags_left_out + values_left_out})
     state = _state_json(run)
     if len(state) > MAX_STATE_BYTES:
         empty: dict[str, Any] = dict.fromkeys(SCRIPT_FIELDS, {})
         run = replace(run, **{**empty, "over_limit": {**run.over_limit, "all": 1}})
-        state, listed = _state_json(run), _listed_row(run)[0]
+        state, listed, values = _state_json(run), _listed_row(run)[0], values_of(run)[0]
     position_json = json.dumps({"offsets": reading.offsets, "seqs": reading.seqs}, default=_to_dict)
     # Equivalent to to_json(), whose copies would take a third of the time needed for a rebuild.
     body = (json.dumps(run.spec, default=_to_dict), state, position_json, json.dumps(submitter))
-    return Encoded(listed, body, _checksum(listed))
+    return Encoded(listed, body, checksum(listed), values)
 
 
 def _state_json(run: Run) -> str:
@@ -282,12 +295,9 @@ def _to_dict(value: Any) -> JsonDict:
 
 
 def _listed_row(run: Run) -> tuple[Row, int]:
-    """Return the listed row and the number of entries dropped because of the size limit."""
+    """Return the listed row and the number of tags dropped because of the size limit."""
     spec = run.spec
-    facts, left_out = _limit_facts(_facts(run))
-    metrics, metrics_left_out = _limit_entries(
-        {name: value for name, value in run.metrics.items() if _is_searchable(value)}
-    )
+    facts, left_out = _facts(run)
     row = (
         sqlite_text(spec.id),
         sqlite_text(spec.key),
@@ -300,16 +310,18 @@ def _listed_row(run: Run) -> tuple[Row, int]:
         sqlite_text(spec.entry.name),
         sqlite_text(spec.compute.name),
         sqlite_text(spec.parent or ""),
-        sqlite_text(facts),
-        sqlite_text(metrics),
+        sqlite_text(_json(facts)),
     )
-    return row, left_out + metrics_left_out
+    return row, left_out
 
 
-def _facts(run: Run) -> JsonDict:
+def _facts(run: Run) -> tuple[JsonDict, int]:
+    """Return what filters, sort orders, and groups use besides values, and the number of tags dropped."""
+    spec = run.spec
+    tags = _limit_tags(run.tags)
     facts = {
         "name": run.name,
-        "tags": run.tags or None,
+        "tags": tags or None,
         "note": run.noted.note,
         "ending": run.ending,
         "exit_code": run.exit,
@@ -317,39 +329,21 @@ def _facts(run: Run) -> JsonDict:
         "started": run.started,
         "ended": run.ended,
         "gpu": (run.gpu or {}).get("used"),
-        "params": {name: [number(value), text(value)] for name, value in run_parameters(run).items()} or None,
-        "spans": {name: span[1:3] for name, span in run.spans.items() if span.length > 1} or None,
-        "children": len(run.children) or len((run.spec.sweep or {}).get("children", ())) or None,
+        "children": len(run.children) or len((spec.sweep or {}).get("children", ())) or None,
+        "sweep": None if spec.sweep is None else 1,
+        "runconfig": spec.runconfig or None,
+        "project": spec.project_name,
+        "user": spec.user,
+        "commit": spec.git.commit if spec.git else None,
         "words": _search_text(run),
     }
-    return {name: value for name, value in facts.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}, len(run.tags) - len(tags)
 
 
-def _limit_facts(facts: JsonDict) -> tuple[str, int]:
-    """Return the facts as JSON within the size limit, and the number of dropped entries."""
-    encoded = _json(facts)
-    if len(encoded) <= MAX_LISTED:
-        return encoded, 0
-    left_out = 0
-    for kind in {"tags", "params", "spans"}.intersection(facts):
-        kept, dropped = _limit_entries(dict.fromkeys(facts[kind]) if kind == "tags" else facts[kind])
-        facts[kind] = list(json.loads(kept)) if kind == "tags" else json.loads(kept)
-        left_out += dropped
-    return _json(facts), left_out
-
-
-def _limit_entries(entries: dict[str, Any]) -> tuple[str, int]:
-    """Return the first entries as JSON within the size limit, and the number of dropped entries."""
-    encoded = _json(entries)
-    if len(encoded) <= MAX_LISTED:
-        return encoded, 0
-    size, kept = 0, {}
-    for name, value in entries.items():
-        size += len(name) + len(_json(value))
-        if size > MAX_LISTED:
-            break
-        kept[name] = value
-    return _json(kept), len(entries) - len(kept)
+def _limit_tags(tags: Sequence[str]) -> Sequence[str]:
+    """Return the first tags, up to the size limit."""
+    sizes = accumulate(len(tag) for tag in tags)
+    return tags[: sum(size <= MAX_LISTED for size in sizes)]
 
 
 def _search_text(run: Run) -> str:
@@ -357,11 +351,6 @@ def _search_text(run: Run) -> str:
     spec = run.spec
     parts = (run.id, run.name or "", spec.entry.name, *spec.entry.arguments, *run.tags, run.noted.note or "")
     return "\n".join(parts).casefold()[:_MAX_SEARCH_TEXT]
-
-
-def _is_searchable(value: object) -> bool:
-    """Return whether filters can match the value. Lists and long strings would slow down every list."""
-    return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _MAX_SEARCHABLE)
 
 
 def _json(value: object) -> str:
@@ -373,23 +362,11 @@ def _json(value: object) -> str:
     return text if text.isascii() else _SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text)
 
 
-def sqlite_text(text: str) -> str:
-    """Return text that SQLite can store.
-
-    File names may contain invalid UTF-8, and untrusted text may contain NUL characters.
-    """
-    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
-
-
 def _byte_size(value: object) -> int:
     if not isinstance(value, str):
         return 0
     return len(value) if value.isascii() else len(value.encode("utf-8", "replace"))
 
 
-def _checksum(values: Iterable[object]) -> int:
-    return crc32("\x1f".join(str(value) for value in values).encode("utf-8"))
-
-
 def _body_checksum(run_id: str, body: Iterable[str | None]) -> int:
-    return _checksum((run_id, *body))
+    return checksum((run_id, *body))

@@ -6,28 +6,35 @@ import apsw
 
 from ..remote.shared.layout import is_untracked
 from . import database, rows
-from .run_query import Query, count_runs, count_values
-from .store import History, Runs
+from .run_query import Query
+from .run_search import count_runs, count_values
+from .run_search import exists as run_exists
+from .store import History, Runs, query_index
 
 
 def count(history: History, query: Query) -> int:
     """Return the number of matching runs, regardless of the query's limit."""
-    return history.read(lambda connection: count_runs(connection, query))
+    return query_index(history, lambda connection, check: count_runs(connection, query, check))
+
+
+def exists(history: History, query: Query) -> bool:
+    """Return whether a run matches."""
+    return query_index(history, lambda connection, check: run_exists(connection, query, check))
 
 
 def values(history: History, query: Query, name: str) -> dict[str, int]:
     """Return each value of a column, or each tag, with the number of matching runs."""
-    return history.read(lambda connection: count_values(connection, query, name))
+    return query_index(history, lambda connection, check: count_values(connection, query, name, check))
 
 
 def generation(history: History) -> int:
     """Return a number that grows with every write to the index."""
-    return history.read(database.generation, verify_all=False)
+    return history.read(database.generation)
 
 
 def newest_generation(history: History) -> int:
     """Ingest runs that were recorded without a submission, then return the generation."""
-    return history.read(database.generation)
+    return query_index(history, lambda connection, _: database.generation(connection))
 
 
 def last_runs(history: History, limit: int) -> Runs:
@@ -44,7 +51,7 @@ def last_runs(history: History, limit: int) -> Runs:
             matches += rows.select(connection, "project = ? AND parent = '' ORDER BY number DESC LIMIT 1", (project,))
         return [row.run for row in matches]
 
-    return history.read(select, verify_all=False)
+    return history.read(select)
 
 
 def project_folders(history: History, prefix: str) -> list[str]:
@@ -58,4 +65,4 @@ def project_folders(history: History, prefix: str) -> list[str]:
         runs = [row.run for row in rows.select(connection, where, (prefix, prefix + "g"))]
         return list(dict.fromkeys(run.spec.project_path for run in runs if not is_untracked(run.id)))
 
-    return history.read(folders, verify_all=False)
+    return history.read(folders)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import apsw
 
@@ -23,10 +24,13 @@ from .database import Database, Result
 from .ingest import ingest_bytes
 from .migrate import migrate
 from .nested_runs import child_id, children_of
+from .query_sql import Check
 from .rebuild import Progress, fill_index, put_run, repair_index
 from .rows import ReadPosition
 from .run_folders import make_folder, read_run_folder
-from .run_query import Query, find_runs
+from .run_query import Query
+from .run_search import find_runs
+from .sqlite_values import sqlite_text
 from .untracked_runs import FACTS, has_end_record, untracked_names
 
 Runs = list[Run]
@@ -65,7 +69,7 @@ class History:
     def __init__(self, paths: UserPaths | None = None, progress: Progress = lambda done, total: None) -> None:
         self.paths = paths or user_paths()
         self._progress = progress
-        self._database = Database(self.paths.database, self._refill, migrate)
+        self._database = Database(self.paths.database, self._refill, self._migrate)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -79,7 +83,7 @@ class History:
         client = spec.client if spec.origin else client_of(self.paths).id or None
 
         def insert(connection: apsw.Connection) -> tuple[list[RunSpec], bool]:
-            for row in rows.select(connection, "key = ?", (rows.sqlite_text(spec.key),)):
+            for row in rows.select(connection, "key = ?", (sqlite_text(spec.key),)):
                 return [row.run.spec], False
             for run_spec in (spec, *children):
                 if rows.select(connection, "id = ?", (run_spec.id,)):
@@ -173,14 +177,14 @@ class History:
 
         IDs that start with ``prefix`` take precedence over IDs that contain it; names come last.
         """
-        prefix = rows.sqlite_text(prefix)
+        prefix = sqlite_text(prefix)
         newest = " ORDER BY created DESC LIMIT 6"
         matches = rows.select(connection, "id = ?", (prefix,))
         top_level = "" if "." in prefix else " AND instr(id, '.') = 0"  # without a dot, prefer runs to nested runs
         if not matches and prefix:
             matches = rows.select(connection, f"id >= ? AND id < ?{top_level}{newest}", (prefix, prefix + "\U0010ffff"))
         if not matches and prefix:
-            self._database.check(connection, rows.verify)  # before reporting that there is no such run
+            self._database.check(connection, "runs", rows.verify)  # before reporting that there is no such run
         for scope in (top_level, "") if prefix else ():
             matches = matches or rows.select(connection, f"instr(id, ?){scope}{newest}", (prefix,), "NOT INDEXED")
         if not matches and prefix:
@@ -188,28 +192,16 @@ class History:
         return [row.run for row in matches]
 
     def by_key(self, key: str) -> Run | None:
-        matches = self._database.read(lambda connection: rows.select(connection, "key = ?", (rows.sqlite_text(key),)))
+        matches = self._database.read(lambda connection: rows.select(connection, "key = ?", (sqlite_text(key),)))
         return matches[0].run if matches else None
 
     def search(self, query: Query) -> Runs:
         """Return the matching runs in the order that the query specifies."""
-        return self.read(lambda connection: rows.fetch(connection, find_runs(connection, query)))
+        return query_index(self, lambda connection, check: rows.fetch(connection, find_runs(connection, query, check)))
 
-    def read(self, body: Callable[[apsw.Connection], Result], *, verify_all: bool = True) -> Result:
-        """Run ``body`` in a read transaction.
-
-        All rows are verified first. If ``verify_all`` is False, ``body`` verifies the few rows that it
-        reads.
-        """
-        if not verify_all:
-            return self._database.read(body)
-        self._ingest_untracked()
-
-        def read_verified(connection: apsw.Connection) -> Result:
-            self._database.check(connection, rows.verify)
-            return body(connection)
-
-        return self._database.read(read_verified)
+    def read(self, body: Callable[[apsw.Connection], Result]) -> Result:
+        """Run ``body`` in a read transaction. It verifies the few rows that it reads."""
+        return self._database.read(body)
 
     def unfinished(self, project_id: str | None = None) -> Runs:
         def select(connection: apsw.Connection) -> Runs:
@@ -274,8 +266,23 @@ class History:
     def _refill(self, connection: apsw.Connection) -> None:
         fill_index(connection, self.paths.root, self._progress)
 
+    def _migrate(self, connection: apsw.Connection) -> None:
+        migrate(connection, self._progress)
+
     def close(self) -> None:
         self._database.close()
+
+
+def query_index(history: History, body: Callable[[apsw.Connection, Check], Result]) -> Result:
+    """Run ``body`` in a read transaction after all runs are verified. It verifies the values that it reads."""
+    history._ingest_untracked()
+
+    def read_verified(connection: apsw.Connection) -> Result:
+        check = partial(history._database.check, connection)
+        check("runs", rows.verify)
+        return body(connection, check)
+
+    return history._database.read(read_verified)
 
 
 def append_all(history: History, updates: Sequence[NewBytes]) -> dict[str, tuple[Run, ReadPosition]]:

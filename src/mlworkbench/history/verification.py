@@ -1,15 +1,17 @@
-"""Record that every row of the index was verified, to skip the check until the file changes."""
+"""Record which parts of the index were verified, to skip their check until the file changes."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
 _MIN_AGE = 2.0  # seconds; a file modified more recently could change again without a new timestamp
-_MAX_LENGTH = 400
+_MAX_LENGTH = 8192
+_MAX_PARTS = 200
 
 FileState = tuple[int, ...]
 
@@ -32,25 +34,27 @@ class VerificationRecord:
         """Return the current state of the files, no matter how recent."""
         return tuple(_file_state(path) for path in self._files)
 
-    def is_verified(self, state: FileState | None) -> bool:
-        """Return whether the files were verified in the given state."""
+    def verified_parts(self, state: FileState | None) -> set[str]:
+        """Return the parts of the index that were verified in the given state."""
         if state is None:
-            return False
+            return set()
         try:
-            with open(self._path, "rb") as file:
-                return file.read(_MAX_LENGTH) == _line(state)
+            with open(self._path, encoding="ascii", errors="replace", newline="") as file:
+                content = file.read(_MAX_LENGTH)
         except OSError:
-            return False
+            return set()
+        parts = content.partition(";")[2].rpartition(" ")[0].split()
+        return set(parts) if content == _line(state, parts) else set()
 
-    def record(self, state: FileState | None) -> None:
-        """Record that all rows are verified. If the record is lost, the check just runs again."""
+    def record(self, state: FileState | None, parts: Iterable[str]) -> None:
+        """Record that these parts are verified. If the record is lost, the check just runs again."""
         if state is None:
             return
         part = f"{self._path}.{os.getpid()}.part"
         with suppress(OSError):
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
             try:
-                os.write(descriptor, _line(state))
+                os.write(descriptor, _line(state, sorted(parts)[:_MAX_PARTS]).encode("ascii"))
             finally:
                 os.close(descriptor)
             os.replace(part, self._path)
@@ -70,6 +74,6 @@ def _file_state(path: str) -> FileState:
     )
 
 
-def _line(state: FileState) -> bytes:
-    text = " ".join(str(number) for number in state).encode()
-    return b"%s %08x\n" % (text, crc32(text))
+def _line(state: FileState, parts: Iterable[str]) -> str:
+    text = f"{' '.join(map(str, state))};{' '.join(parts)}"
+    return f"{text} {crc32(text.encode('ascii', 'replace')):08x}\n"

@@ -12,9 +12,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from ..errors import UnknownName, UsageError
+from ..history import run_counts
 from ..history.expression import Compare, Condition, FilterError, Join, Not, parse, parse_sort
 from ..history.parameters import run_parameters
-from ..history.run_query import RUN_FIELDS, Query
+from ..history.query_sql import RUN_FIELDS
+from ..history.run_query import Query
 from ..history.store import History
 from ..model import Status
 
@@ -56,7 +58,7 @@ def require_known_names(history: History, query: Query) -> None:
     """Raise ``UnknownName``, with the existing names, for a name that no run has."""
     for name in dict.fromkeys((*_names(query.where), *([query.sort] if query.sort else []))):
         exists = Join("or", (Compare(name, ">=", -math.inf), Compare(name, ">=", "")))  # a number or a string
-        if name in RUN_FIELDS or history.search(Query(query.project, hidden=True, where=exists, limit=1)):
+        if name in RUN_FIELDS or run_counts.exists(history, Query(query.project, hidden=True, where=exists)):
             continue
         newest = history.search(Query(query.project, hidden=True, limit=_MAX_RUNS))
         counts = Counter(known for run in newest for known in (*run.metrics, *run_parameters(run)))

@@ -3,85 +3,70 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean, stdev
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import UnknownName, UsageError
-from ..history.parameters import number, run_parameters
+from ..history.parameters import number
+from ..history.run_columns import FIELDS, ListedRun, RunColumns, Value
+from ..history.run_query import Query
+from ..history.run_values import METRIC, PARAMETER
+from ..history.store import History, query_index
 from ..metric_goal import MAX, find_goal
 from ..model import Run
 from .value_format import format_value
 
-RUN_FIELDS: dict[str, Callable[[Run], Any]] = {
-    "status": lambda run: run.status.value,
-    "target": lambda run: run.spec.compute.name,
-    "script_name": lambda run: run.spec.entry.name,
-    "script": lambda run: run.spec.entry.name,
-    "run_configuration": lambda run: run.spec.runconfig or None,
-    "project": lambda run: run.spec.project_name,
-    "name": lambda run: run.name,
-    "user_id": lambda run: run.spec.user,
-    "parent_run_id": lambda run: run.spec.parent,
-    "ending": lambda run: run.ending,
-    "exit_code": lambda run: run.exit,
-    "gpu": lambda run: (run.gpu or {}).get("used"),
-    "CommitId": lambda run: run.spec.git.commit if run.spec.git else None,
-    "tags": lambda run: ", ".join(run.tags) or None,
-}
 _PARAMETER, _TAGS, _METRIC = "params.", ("tags.", "tag."), "metrics."
 _MAX_NAMES = 40
 _RESERVED = ("runs", "metrics")
 
 
-def groups(runs: Sequence[Run], name: str) -> list[dict[str, Any]]:
+def groups(history: History, query: Query, name: str) -> list[dict[str, Any]]:
     """Return a row for each value: sorted numbers first, runs without a value last."""
     if name in _RESERVED:
         raise UsageError(f"--group {name} is reserved", f"use params.{name}, tags.{name}, or metrics.{name}")
-    runs_by_value: dict[Any, list[Run]] = {}
-    for run in runs:
-        runs_by_value.setdefault(_normalize(value_of(run, name)), []).append(run)
-    if runs and set(runs_by_value) == {None} and name not in RUN_FIELDS:
-        raise UnknownName("group key", name, _group_names(runs))
+    return query_index(history, lambda connection, check: _groups(RunColumns(connection, check, query, name), name))
+
+
+def _groups(columns: RunColumns, name: str) -> list[dict[str, Any]]:
+    value_of = _values(columns, name)
+    runs_by_value: dict[Any, list[ListedRun]] = {}
+    for run in columns.runs:
+        runs_by_value.setdefault(_normalize(value_of(run)), []).append(run)
+    if columns.runs and set(runs_by_value) == {None} and name not in FIELDS:
+        raise UnknownName("group key", name, _group_names(columns))
+    values = sorted(runs_by_value, key=_sort_key)
+    statistics = _metric_statistics(columns, [runs_by_value[value] for value in values])
     return [
-        {name: value, "runs": len(runs_by_value[value]), "metrics": _metric_statistics(runs_by_value[value])}
-        for value in sorted(runs_by_value, key=_sort_key)
+        {name: value, "runs": len(runs_by_value[value]), "metrics": metrics}
+        for value, metrics in zip(values, statistics, strict=True)
     ]
 
 
-def value_of(run: Run, name: str) -> Any:
-    """Look up a name in the run fields, parameters, tags, and metrics, in this order."""
-    for prefix in _TAGS:
-        if name.startswith(prefix):
-            return _tag(run, name[len(prefix) :])
-    if name.startswith(_PARAMETER):
-        return _parameter(run, name[len(_PARAMETER) :])
-    if name.startswith(_METRIC):
-        return run.metrics.get(name[len(_METRIC) :])
-    if name in RUN_FIELDS:
-        return RUN_FIELDS[name](run)
-    for find in (_parameter, _tag):
-        value = find(run, name)
-        if value is not None:
-            return value
-    return run.metrics.get(name)
+def _values(columns: RunColumns, name: str) -> Callable[[ListedRun], Value]:
+    """Return a function that looks up a name in the run fields, parameters, tags, and metrics, in this order."""
+    if name.startswith(_TAGS):
+        return lambda run: _tag(run, name.partition(".")[2])
+    if name in FIELDS:
+        return lambda run: ", ".join(run.tags) or None if name == "tags" else run.field
+    parameters: Mapping[int, Value] = {}
+    metrics: Mapping[int, Value] = {}
+    if not name.startswith(_METRIC):
+        parameters = columns.parameter(name.removeprefix(_PARAMETER))
+    if not name.startswith(_PARAMETER):
+        metrics = columns.metric(name.removeprefix(_METRIC))
+    has_tags = not name.startswith((_METRIC, _PARAMETER))
+
+    def value_of(run: ListedRun) -> Value:
+        value = parameters.get(run.seq)
+        if value is None and has_tags:
+            value = _tag(run, name)
+        return metrics.get(run.seq) if value is None else value
+
+    return value_of
 
 
-def _parameter(run: Run, name: str) -> Any:
-    parameters = run_parameters(run)
-    normalized = name.replace("-", "_")
-    spelling = next(
-        (
-            candidate
-            for candidate in (name, *parameters)
-            if candidate in parameters and candidate.replace("-", "_") == normalized
-        ),
-        None,
-    )
-    return None if spelling is None else "yes" if parameters[spelling] is None else parameters[spelling]
-
-
-def _tag(run: Run, name: str) -> str | None:
+def _tag(run: ListedRun, name: str) -> str | None:
     """Return ``vision`` for ``team=vision``, or "yes" for a tag without a value."""
     for tag in run.tags:
         for sign in "=:":
@@ -91,11 +76,11 @@ def _tag(run: Run, name: str) -> str | None:
     return "yes" if name in run.tags else None
 
 
-def _normalize(value: Any) -> Any:
+def _normalize(value: Value) -> Any:
     """Normalize a value, so that ``0.1`` and ``0.10`` are the same."""
     if value is None or isinstance(value, bool):
         return value
-    parsed = number(value) if isinstance(value, (str, int, float)) else None
+    parsed = number(value)
     return format_value(value, 200) if parsed is None else parsed
 
 
@@ -105,45 +90,59 @@ def _sort_key(value: Any) -> tuple[int, float, str]:
     return (0, float(value), "") if isinstance(value, (int, float)) else (1, 0.0, str(value))
 
 
-def _group_names(runs: Iterable[Run]) -> list[str]:
-    names = dict.fromkeys(
-        name
-        for run in runs
-        for name in (*run_parameters(run), *(f"tags.{tag.partition('=')[0]}" for tag in run.tags if "=" in tag))
-    )
-    return [*list(names)[:_MAX_NAMES], *RUN_FIELDS]
+def _group_names(columns: RunColumns) -> list[str]:
+    tags = (f"tags.{tag.partition('=')[0]}" for run in columns.runs for tag in run.tags if "=" in tag)
+    names = dict.fromkeys((*(name.name for name in columns.names(PARAMETER)), *tags))
+    return [*list(names)[:_MAX_NAMES], *FIELDS]
 
 
-def _metric_statistics(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    values: dict[str, list[tuple[float, str]]] = {}
-    for run in runs:
-        for name, value in run.metrics.items():
-            if isinstance(value, (int, float)) and math.isfinite(value):
-                values.setdefault(name, []).append((value, run.id))
-    return {name: _statistics(pairs, find_goal(name, runs)) for name, pairs in values.items()}
+def _metric_statistics(columns: RunColumns, members: Sequence[Sequence[ListedRun]]) -> list[dict[str, Any]]:
+    """Return the statistics of each metric for each group."""
+    group_of = {run.seq: index for index, runs in enumerate(members) for run in runs}
+    ids = {run.seq: run.id for run in columns.runs}
+    goals = columns.runs_with_goals()
+    stated: list[list[Run]] = [[goals[run.seq] for run in runs if run.seq in goals] for runs in members]
+    statistics: list[dict[str, Any]] = [{} for _ in members]
+    for name in columns.names(METRIC):
+        if name.numbers:
+            pairs: dict[int, list[tuple[float, int]]] = {}
+            for seq, value in zip(*columns.numbers(name), strict=True):
+                index = group_of.get(seq)
+                if index is not None:
+                    pairs.setdefault(index, []).append((value, seq))
+            for index, values in pairs.items():
+                finite = [pair for pair in values if math.isfinite(pair[0])]
+                if finite:
+                    statistics[index][name.name] = _statistics(finite, find_goal(name.name, stated[index]), ids)
+    return statistics
 
 
-def _statistics(pairs: list[tuple[float, str]], goal: str | None) -> dict[str, Any]:
+def _statistics(pairs: Sequence[tuple[float, int]], goal: str | None, ids: Mapping[int, str]) -> dict[str, Any]:
     numbers = [value for value, _ in pairs]
-    best: float | None = None
-    best_run: str | None = None
-    if goal:
-        best, best_run = (max if goal == MAX else min)(pairs, key=lambda pair: pair[0])
+    least, greatest = min(numbers), max(numbers)
+    best = None if goal is None else greatest if goal == MAX else least
+    mean = _finite(lambda: math.fsum(numbers) / len(numbers))
     return {
         "runs": len(numbers),
         "goal": goal,
         "best": best,
-        "best_run": best_run,
-        "mean": _compute(fmean, numbers),
-        "deviation": _compute(stdev, numbers) if len(numbers) > 1 else None,
-        "least": min(numbers),
-        "greatest": max(numbers),
+        "best_run": None if best is None else ids[max(seq for value, seq in pairs if value == best)],
+        "mean": mean,
+        "deviation": None if mean is None or len(numbers) == 1 else _finite(lambda: _deviation(numbers, mean)),
+        "least": least,
+        "greatest": greatest,
     }
 
 
-def _compute(function: Callable[[list[float]], float], numbers: list[float]) -> float | None:
-    """Apply a function. Return None if the numbers are too large for it."""
+def _deviation(numbers: Iterable[float], mean: float) -> float:
+    squares = [(value - mean) ** 2 for value in numbers]
+    return math.sqrt(math.fsum(squares) / (len(squares) - 1))
+
+
+def _finite(compute: Callable[[], float]) -> float | None:
+    """Return the result, or None if the numbers are too large."""
     try:
-        return function(numbers)
+        result = compute()
     except OverflowError:
         return None
+    return result if math.isfinite(result) else None

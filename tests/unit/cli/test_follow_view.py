@@ -16,7 +16,6 @@ from mlworkbench.cli.follow_view import print_summary
 from mlworkbench.cli.output_formats import as_grid
 from mlworkbench.cli.run_page import format_run
 from mlworkbench.cli.run_tables import _attachments
-from mlworkbench.errors import UnknownName
 from mlworkbench.history.journal_parsing import strict_json
 from mlworkbench.history.nested_runs import children_of
 from mlworkbench.history.run_query import Query
@@ -25,7 +24,6 @@ from mlworkbench.model import Annotations, Compute, Entry, Run, Span, Status
 from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.report.ranking import Ranking, differing
 from mlworkbench.report.run_differences import differences
-from mlworkbench.report.run_groups import groups, value_of
 from mlworkbench.report.run_records import children_ids, record
 from mlworkbench.report.value_format import finite, format_value
 from tests.unit.history.test_store import paths, spec
@@ -86,46 +84,6 @@ def test_tags_are_added_and_removed(given_tags, logged_tags, changes):
         expected = (expected - set(removed)) | set(added)
         assert set(run.tags) == expected
         assert len(run.tags) == len(expected), "none twice"
-
-
-# -- groups --------------------------------------------------------------------------------------------
-
-
-def test_values_to_group_by():
-    run = make_run(0, ("--batch-size", "32", "--fast"), params={"lr": 0.1}, metrics={"loss": 1.0, "lr": 7})
-    run = replace(run, noted=Annotations(tags=("team=vision", "best", "fold:3")))
-    assert value_of(run, "batch_size") == value_of(run, "batch-size") == value_of(run, "params.batch-size") == "32"
-    assert (value_of(run, "lr"), value_of(run, "metrics.lr"), value_of(run, "loss")) == (0.1, 7, 1.0)
-    assert (value_of(run, "team"), value_of(run, "tags.team"), value_of(run, "tag.fold")) == ("vision", "vision", "3")
-    assert (value_of(run, "fast"), value_of(run, "best"), value_of(run, "nothing")) == ("yes", "yes", None)
-    assert (value_of(run, "status"), value_of(run, "target")) == ("Submitting", "local")
-
-
-def test_groups_aggregate_metrics():
-    runs = [make_run(number, ("--lr", lr), metrics={"loss": loss}) for number, (lr, loss) in enumerate(
-        (("0.1", 1.0), ("1e-1", 3.0), ("adam", 2), ("2", math.nan), ("10", math.inf))
-    )]  # fmt: skip
-    rows = groups([*runs, make_run(9)], "lr")
-    assert [row["lr"] for row in rows] == [0.1, 2, 10, "adam", None]
-    assert rows[0]["metrics"]["loss"] == {
-        "runs": 2,
-        "goal": "min",
-        "best": 1.0,
-        "best_run": runs[0].id,
-        "mean": 2.0,
-        "deviation": pytest.approx(math.sqrt(2)),
-        "least": 1.0,
-        "greatest": 3.0,
-    }
-    assert rows[3]["metrics"]["loss"]["deviation"] is None
-    assert rows[1]["metrics"] == rows[2]["metrics"] == rows[4]["metrics"] == {}
-    huge = groups(
-        [make_run(number, ("--lr", "1"), metrics={"x": 1.7e308 * (-1) ** number}) for number in range(3)], "lr"
-    )
-    json.dumps(huge, allow_nan=False)
-    with pytest.raises(UnknownName, match="lr"):
-        groups(runs, "lrr")
-    assert groups([], "lr") == []
 
 
 # -- differences ---------------------------------------------------------------------------------------

@@ -161,9 +161,9 @@ def test_values_that_grow(history, monkeypatch):
     assert run.over_limit == {"metrics": 1}
 
 
-def test_a_list_stays_narrow(history, monkeypatch):
-    """Each `mlw history list` reads the metrics in the list rows of all runs, so their size is limited."""
-    monkeypatch.setattr("mlworkbench.history.rows.MAX_LISTED", 20_000)
+def test_the_number_of_searchable_values_is_limited(history, monkeypatch):
+    """Every update of a run compares its values with the stored ones, so their size is limited."""
+    monkeypatch.setattr("mlworkbench.history.run_values.MAX_CHARACTERS", 20_000)
     lines = [{"n": f"{nth:04}" + "n" * 20, "v": 1.0, "t": 1.0} for nth in range(2000)]
     write(history, "metrics/1", "".join(json.dumps(line) + "\n" for line in lines))
     for runs in (list_runs(history), rebuild(history)):

@@ -16,6 +16,7 @@ from mlworkbench.history.expression import parse
 from mlworkbench.history.history_api import History
 from mlworkbench.history.run_counts import generation
 from mlworkbench.history.run_query import Query
+from mlworkbench.history.run_values import sort_key
 from mlworkbench.model import Run, Status
 from mlworkbench.remote.shared import run_endings
 from tests.unit.history.test_store import fill, paths, spec, write_files
@@ -235,8 +236,10 @@ def test_damage_after_the_verification_is_detected(tmp_path, looks):
     assert len(before) == 30
     store.close()
     assert History(paths(tmp_path)).search(query) == before
-    data = bytearray(store.paths.database.read_bytes())
-    data[data.rindex(b'{"accuracy":0.') + 12] ^= 1  # 0.3 becomes 1.3
+    small, large = (sort_key(value).to_bytes(8, "big") for value in (0.3, 1.3))
+    data = store.paths.database.read_bytes()
+    assert data.count(small) == 2, "in the table and in its index"
+    data = data.replace(small, large)
     status = os.stat(store.paths.database)
     with open(store.paths.database, "r+b") as file:
         file.write(data)

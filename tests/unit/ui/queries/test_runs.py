@@ -12,6 +12,7 @@ from mlworkbench.errors import UnknownName, UsageError
 from mlworkbench.history import rows as index
 from mlworkbench.history.rows import ReadPosition
 from mlworkbench.history.store import History
+from mlworkbench.history.value_index import ValueWriter
 from mlworkbench.model import Compute, Entry, Run, Span, Status
 from mlworkbench.resubmit import PreviousRun, find_previous_run, rerun_request, submit_words
 from mlworkbench.ui.components.compare_charts import points
@@ -152,8 +153,11 @@ def test_page_decodes_only_its_own_rows(tmp_path):
     store = History(paths(tmp_path))
 
     def pour(connection):
+        values = ValueWriter(connection)
         for at in range(3000):
-            index.bulk_insert(connection, index.encode(Run(spec(at), status=Status.COMPLETED), ReadPosition(), {}))
+            run = Run(spec(at), status=Status.COMPLETED)
+            index.bulk_insert(connection, index.encode(run, ReadPosition(), {}), values)
+        values.flush()
         index.recount_account(connection)
 
     store._database.write(pour)
