@@ -26,12 +26,13 @@ from recording import recording_section
 from remote_laptop import missing
 from remote_runs import remote_first_line_section, remote_log_section, upload_section
 from resubmit import resubmit_section
+from search import search_section
 from spark import SECTIONS as SPARK_SECTIONS
 from spark import lacks as lacks_java
 from stages import stages_section
 from startup import first_line_section, help_section
 from table import Section, page
-from tracked import search_section, series_section
+from tracked import series_section
 from ui import SECTIONS as UI_SECTIONS
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -51,9 +52,10 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
     "history": ("The history, measured", {"history": history_section}),
     "tracking": (
         "Tracking, measured",
-        {"recording": recording_section, "series": series_section, "search": search_section},
+        {"recording": recording_section, "series": series_section},
     ),
     "export": ("Exports, measured", {"export": export_section}),
+    "search": ("Searches among many runs, measured", {"search": search_section}),
     "ui": ("The Workbench in the browser, measured", UI_SECTIONS),
     "elsewhere": (
         "Runs on another machine, measured",

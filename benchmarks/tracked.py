@@ -1,11 +1,10 @@
-"""Reading tracked data: drawing a long series and searching many runs, compared with MLflow (SQLite)."""
+"""Reading tracked data: drawing a long series, compared with MLflow (SQLite)."""
 
 from __future__ import annotations
 
 import json
 import math
 import shutil
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,22 +12,15 @@ from pathlib import Path
 import machine
 import peers
 from context import Context
-from history import Store, fill, load_peer, python_of, runs_of
+from history import python_of
 from table import Line, Section, median, ms, time_of, times
-from timing import Contestant, Program, Timing, measure, take_turns
+from timing import Contestant, Program, take_turns
 
 POINTS = 1_000_000
 WIDTH = 320  # number of columns; the page of the peer requests as many points
-RUNS = 100_000
-MORE = 6  # additional metrics; each run has 4 others
-CALLS = 5
-LONGEST = 120.0  # timeout for a call of the peer in seconds
 QUICKER_AIM = 10.0
 DRAW_AIM = 0.1  # seconds that people perceive as immediate
 RATE_AIM = 500_000  # points per second
-
-CONDITION = "accuracy > 0.999 and loss < 0.5"
-THEIRS = "metrics.accuracy > 0.999 and metrics.loss < 0.5"
 
 _DRAW = """
 import json, sys, time
@@ -46,19 +38,6 @@ with Series(RunFolder(sys.argv[1])) as series:
     taken["all"] = time.perf_counter() - began
 assert (count, found) == (int(sys.argv[2]), int(sys.argv[3])), (count, found)
 print(json.dumps(taken))
-"""
-_SEARCH = """
-import json, sys, time
-from pathlib import Path
-from mlworkbench.history.expression import parse
-from mlworkbench.history.run_query import Query
-from mlworkbench.history.store import History
-from mlworkbench.paths import UserPaths
-history = History(UserPaths(Path(sys.argv[1])))
-def search():
-    return len(history.search(Query(where=parse(sys.argv[2]))))
-def best():
-    return len(history.search(Query(sort="accuracy", descending=True, limit=10)))
 """
 # One point is logged through the documented API; the others are copies of its row with other values.
 _LOAD_POINTS = """
@@ -96,27 +75,6 @@ else:
     assert found == count, found
 print(json.dumps({"drawn" if width else "all": time.perf_counter() - began}))
 """
-_SEARCH_THEIRS = """
-import json, sys, time
-from mlflow.tracking import MlflowClient
-client = MlflowClient(tracking_uri="sqlite:///" + sys.argv[1])
-place = client.get_experiment_by_name("bench").experiment_id
-def search():
-    return len(client.search_runs([place], sys.argv[2], max_results=1000))
-def best():
-    return len(client.search_runs([place], order_by=["metrics.accuracy DESC"], max_results=10))
-"""
-# Prints the median time of several calls in one process. The first call is not counted.
-_TIMED = """
-call, taken = globals()[sys.argv[3]], []
-for _ in range(int(sys.argv[4]) + 1):
-    began = time.perf_counter()
-    found = call()
-    taken.append(time.perf_counter() - began)
-print(json.dumps({"found": found, "taken": sorted(taken[1:] or taken)[len(taken[1:]) // 2]}))
-"""
-_ONCE = "print(search())\n"
-
 ParsedOutput = dict[str, float]
 
 
@@ -212,88 +170,3 @@ def _peer_lines(peer: peers.Peer, results: dict[str, list[ParsedOutput]]) -> lis
         beside = f"drawn for the first time: {times(first)}" if what == "drawn" else ""
         lines.append(Line(f"{peer.name} {peer.version}, SQLite store: {name}", time_of(theirs), beside, times(ratio)))
     return lines
-
-
-# -- a search ------------------------------------------------------------------------------------------
-
-
-def search_section(context: Context) -> Section:
-    section = Section(f"a search among {RUNS:,} runs with {4 + MORE} metrics each")
-    section.notes.append(f"load average before: {machine.load()}")
-    store = Store(context, context.scratch / "history-tracked")
-    fill(store, RUNS, MORE)
-    context.call(store.mlw("history", "rebuild"))
-    peer, quiet, place = peers.mlflow(), context.quiet(), str(context.scratch / "tracked.db")
-    ours = partial(_ours, context, _SEARCH + _TIMED, store.home, CONDITION)
-    calls = {"search": ours("search", CALLS), "best": ours("best", CALLS)}
-    commands = {"mlw": store.mlw("history", "list", "--where", CONDITION)}
-    best = math.nan
-    if peer.program:
-        load_peer(context, peer, place, RUNS, MORE)
-        theirs = partial(python_of, context, peer, "-c")
-        calls["mlflow"] = theirs(_SEARCH_THEIRS + _TIMED, place, THEIRS, "search", str(CALLS))
-        commands["mlflow"] = theirs(_SEARCH_THEIRS + _ONCE, place, THEIRS)
-        best = _patiently(theirs(_SEARCH_THEIRS + _TIMED, place, THEIRS, "best", "0"))
-    turns = [Contestant(name, partial(_parsed_output, context, one)) for name, one in calls.items()]
-    results = take_turns(turns, context.slow, quiet)
-    whole = take_turns([Contestant(name, partial(measure, one)) for name, one in commands.items()], context.slow, quiet)
-    _check(results)
-    section.lines += _search_lines(peer, results, whole, best)
-    section.notes += [
-        f"median of {context.slow} rounds; a call: the median of {CALLS} in a process that is up; a command: from its"
-        f" start to its end; {quiet.words()}",
-        f"`{CONDITION}` fits {int(results['search'][0]['found'])} of the runs, which are handed over whole",
-        f"the best runs were asked of {peer.name} once, and no longer waited for than {LONGEST:.0f} s",
-    ]
-    return section
-
-
-def _patiently(program: Program) -> float:
-    """Run a program, and return the seconds per call that it prints, or infinity after the timeout."""
-    try:
-        done = subprocess.run(
-            program.command, cwd=program.folder, env=program.environment, capture_output=True, text=True, check=True,
-            timeout=LONGEST,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return math.inf
-    return float(json.loads(done.stdout.splitlines()[-1])["taken"])
-
-
-def _check(results: dict[str, list[ParsedOutput]]) -> None:
-    fits = sum(one["metrics"]["accuracy"] > 0.999 and one["metrics"]["loss"] < 0.5 for one in runs_of(RUNS, MORE))
-    for name, rounds in results.items():
-        if any(one["found"] != (10 if name == "best" else fits) for one in rounds):
-            raise RuntimeError(f"{name} found {rounds}, and there are {fits}")
-
-
-def _search_lines(
-    peer: peers.Peer, results: dict[str, list[ParsedOutput]], whole: dict[str, list[Timing]], best: float
-) -> list[Line]:
-    theirs = _of(results, "mlflow", "taken") if "mlflow" in results else []
-    commands = [one.total for one in whole.get("mlflow", [])]
-    command = f"`mlw history list --where '{CONDITION}'`, a command"
-    return [
-        _beside(peer, f"runs with `{CONDITION}`, a call", _of(results, "search", "taken"), theirs),
-        _beside(
-            peer, "the 10 runs of the best accuracy, a call", _of(results, "best", "taken"), [best] if theirs else []
-        ),
-        _beside(peer, command, [one.total for one in whole["mlw"]], commands),
-    ]
-
-
-def _beside(peer: peers.Peer, what: str, ours: list[float], theirs: list[float]) -> Line:
-    if not theirs:
-        return Line(what, time_of(ours), f"{peer.name} is not installed: {peer.problem}")
-    late = math.isinf(median(theirs))
-    ratio = (LONGEST if late else median(theirs)) / median(ours)
-    taken = f"not done after {LONGEST:.0f} s" if late else time_of(theirs)
-    beside = f"{peer.name} {peer.version} `search_runs`, SQLite store: {taken}"
-    return Line(
-        what,
-        time_of(ours),
-        beside,
-        ("> " if late else "") + times(ratio),
-        f"≥ {QUICKER_AIM:.0f}×",
-        ratio >= QUICKER_AIM,
-    )
