@@ -62,9 +62,9 @@ from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.remote.shared.layout import Root, RunFolder
 from mlworkbench.remote.shared.message_frames import FrameError, Pipe
 from mlworkbench.remote.tracking.event_file import _crc32c, _mask_crc
+from mlworkbench.remote.tracking.file_search import TrackingFiles
 from mlworkbench.remote.tracking.printed_metrics import PrintedMetricsReader
 from mlworkbench.remote.tracking.tensorboard import TensorBoardReader
-from mlworkbench.remote.tracking.tensorboard_search import EventFiles
 from mlworkbench.report import gpu_report as gpu_report
 from mlworkbench.report import spark_report as report_spark
 from mlworkbench.report.run_records import record, summary, to_display
@@ -485,7 +485,7 @@ def _read_event_file(work: Path, target: Path, content: bytes) -> None:
     path = work / "runs/a/x.tfevents.1"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    files = EventFiles(str(work))
+    files = TrackingFiles(str(work))
     files.search(now=True)
     try:
         TensorBoardReader(files, str(target), 0.0).finish()

@@ -281,9 +281,9 @@ print([name for name in sys.modules if name.startswith("remote.tracking.")])
 
 
 def test_a_run_without_such_files_loads_nothing_for_them(tmp_path):
-    """The supervisor loads only the module that searches for event files, so that it stays small."""
+    """The supervisor loads only the module that searches for files, so that it stays small."""
     done = subprocess.run([PYTHON, "-I", "-S", "-c", QUIET, REMOTE.parent, tmp_path / "run"], capture_output=True)
-    assert done.stdout.decode().strip() == "['remote.tracking.tensorboard_search']", done.stderr.decode()
+    assert done.stdout.decode().strip() == "['remote.tracking.file_search']", done.stderr.decode()
 
 
 def test_in_a_container(target):

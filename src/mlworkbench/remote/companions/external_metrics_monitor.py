@@ -12,7 +12,7 @@ import time
 from ..journal import log
 from ..shared.failpoint import failpoint
 from ..shared.layout import PRINTED_METRICS, TENSORBOARD_METRICS, RunFolder
-from ..tracking.tensorboard_search import EventFiles
+from ..tracking.file_search import EVENTS, TrackingFiles
 from .companion import Companion
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
@@ -40,7 +40,7 @@ class ExternalMetricsMonitor(Companion):
         self._run = run
         self._is_enabled = spec.get("tracked") is not False
         self._reads_log = bool(spec.get("spoken"))
-        self._files = EventFiles(run.work)
+        self._files = TrackingFiles(run.work)
         self._board: Optional[TensorBoardReader] = None
         self._spoken: Optional[PrintedMetricsReader] = None
         self._next = 0.0
@@ -69,7 +69,7 @@ class ExternalMetricsMonitor(Companion):
                 log("not all metrics of %s could be read" % type(reader).__name__)
 
     def _readers(self, facts: Dict[str, Any]) -> List[Union[TensorBoardReader, PrintedMetricsReader]]:
-        if self._board is None and (self._files.found or self._files.left_out):
+        if self._board is None and (self._files.found[EVENTS] or self._files.left_out):
             from ..tracking.tensorboard import TensorBoardReader  # noqa: PLC0415 - most runs have no event file
 
             target = os.path.join(self._run.metrics, TENSORBOARD_METRICS)

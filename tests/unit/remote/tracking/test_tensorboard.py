@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from mlworkbench.history.journal_parsing import parse_metric_lines, point_value
 from mlworkbench.history.run_summary import SummaryBuilder
 from mlworkbench.remote.companions.external_metrics_monitor import ExternalMetricsMonitor
-from mlworkbench.remote.tracking import summary_recorder, tensorboard, tensorboard_search
+from mlworkbench.remote.tracking import file_search, summary_recorder, tensorboard
 from mlworkbench.remote.tracking.event_file import (
     _crc32c,
     _mask_crc,
     iterate_records,
     parse_scalars,
 )
+from mlworkbench.remote.tracking.file_search import EVENTS, TrackingFiles
 from mlworkbench.remote.tracking.protobuf_wire import InvalidEventFile
 from mlworkbench.remote.tracking.tensorboard import TensorBoardReader
-from mlworkbench.remote.tracking.tensorboard_search import EventFiles
 
 from ...cli.test_follow_view import make_run
 
@@ -80,7 +80,7 @@ class RunFiles:
         return path
 
     def board(self):
-        return SearchingReader(EventFiles(str(self.work)), str(self.target), THEN)
+        return SearchingReader(TrackingFiles(str(self.work)), str(self.target), THEN)
 
     def lines(self):
         data = self.target.read_bytes() if self.target.exists() else b""
@@ -296,7 +296,7 @@ def test_a_folder_that_becomes_a_link_is_not_followed(run_files, tmp_path, folde
     path = run_files.file(f"{folder}/events.out.tfevents.1", BEGIN if began else b"")
     board = run_files.board()
     board.poll()
-    assert board._files.found == [f"{folder}/events.out.tfevents.1"]
+    assert board._files.found[EVENTS] == [f"{folder}/events.out.tfevents.1"]
     (run_files.work / "logs").rename(run_files.work / "logs2")
     (run_files.work / "logs").symlink_to(tmp_path / "elsewhere")
     board.poll()
@@ -305,7 +305,7 @@ def test_a_folder_that_becomes_a_link_is_not_followed(run_files, tmp_path, folde
     )
     assert board.finish()
     assert [name.rpartition("/")[2] for name, _, _ in run_files.points()] == ["own"]
-    assert not [name for name in board._files.found if "private" in name], "names are not listed either"
+    assert not [name for name in board._files.found[EVENTS] if "private" in name], "names are not listed either"
 
 
 def test_long_records_are_read_or_skipped(run_files, monkeypatch):
@@ -374,20 +374,20 @@ def test_new_files_are_found_without_listing_unchanged_folders(run_files, monkey
     for name in ("a/b/c", "data/x", ".git/hooks", ".mlflow/0"):
         (run_files.work / name).mkdir(parents=True)
     (run_files.work / ".git/events.out.tfevents.1").write_bytes(BEGIN)
-    listed, listing = [], tensorboard_search._list_folder
+    listed, listing = [], file_search._list_folder
 
     def list_by(handle):
         listed.append(os.path.relpath(os.readlink(f"/proc/self/fd/{handle}"), run_files.work))
         return listing(handle)
 
-    monkeypatch.setattr(tensorboard_search, "_list_folder", list_by)
+    monkeypatch.setattr(file_search, "_list_folder", list_by)
 
     def age_folders():
         """Backdate all folders, as if they had not changed for a while."""
         for folder, _, _ in os.walk(run_files.work):
             os.utime(folder, (THEN, THEN))
 
-    files = EventFiles(str(run_files.work))
+    files = TrackingFiles(str(run_files.work))
     age_folders()
     listed.clear()
     assert not files.search()
@@ -399,7 +399,7 @@ def test_new_files_are_found_without_listing_unchanged_folders(run_files, monkey
     run_files.file("a/new/deep/events.out.tfevents.2")
     assert not files.search(), "it is too early"
     assert files.search(now=True)
-    assert files.found == ["a/b/c/events.out.tfevents.1", "a/new/deep/events.out.tfevents.2"]
+    assert files.found[EVENTS] == ["a/b/c/events.out.tfevents.1", "a/new/deep/events.out.tfevents.2"]
     assert sorted(listed) == ["a", "a/b/c", "a/new", "a/new/deep"]
     age_folders()
     files.search(now=True)
@@ -407,12 +407,12 @@ def test_new_files_are_found_without_listing_unchanged_folders(run_files, monkey
     files.search(now=True)
     run_files.file("a/b/c/events.out.tfevents.3")
     files.search(now=True)
-    assert files.found[2:] == ["a/b/c/events.out.tfevents.3"]
+    assert files.found[EVENTS][2:] == ["a/b/c/events.out.tfevents.3"]
 
 
 def test_a_recently_changed_folder_is_listed_again(run_files):
     """A second change within the resolution of the clock leaves the folder's modification time unchanged."""
-    files = EventFiles(str(run_files.work))
+    files = TrackingFiles(str(run_files.work))
     files.search(now=True)
     before = os.stat(run_files.work)
     run_files.file("events.out.tfevents.1")
@@ -438,7 +438,7 @@ def test_a_huge_metrics_file_does_not_block_the_supervisor(tmp_path):
     with open(target, "wb") as file:
         file.truncate(1 << 40)
     shutil.copy(RECORDED / "tensorboardX.tfevents.1", tmp_path / "events.out.tfevents.1")
-    files = EventFiles(str(tmp_path))
+    files = TrackingFiles(str(tmp_path))
     files.search(now=True)
     board = TensorBoardReader(files, str(target), THEN)
     assert not board.finish() and board.disk_failed
@@ -547,7 +547,7 @@ def test_too_deep_folders_are_skipped_and_reported(run_files, monkeypatch):
 
 
 def test_too_many_event_files_are_reported(run_files, monkeypatch):
-    monkeypatch.setattr(tensorboard_search, "_MAX_FILES", 3)
+    monkeypatch.setitem(file_search._MAX_FILES, EVENTS, 3)
     for number in range(5):
         run_files.file(f"events.out.tfevents.{number}", BEGIN + scalars(THEN + 2, number, a=1.0))
     run_files.board().finish()
