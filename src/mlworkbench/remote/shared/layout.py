@@ -25,7 +25,12 @@ def check_run_id(run_id: str) -> str:
 
 
 # Files in metrics/ that a supervisor writes, in the order of precedence. The in-run library writes all other files.
-EXTERNAL_METRICS = TENSORBOARD_METRICS, PRINTED_METRICS = "tensorboard", "spoken"
+EXTERNAL_METRICS = MLFLOW_METRICS, WANDB_METRICS, TENSORBOARD_METRICS, PRINTED_METRICS = (
+    "mlflow",
+    "wandb",
+    "tensorboard",
+    "spoken",
+)
 CONTAINED = "-contained"  # suffix of a warm copy for containers only
 
 

@@ -38,6 +38,7 @@ class LogFileReader:
         self._started = started
         self._written_messages: Set[str] = set()  # messages already in the file
         self._messages: Set[str] = set()  # messages about unread data, with reasons
+        self._has_ended = False  # whether the script has ended, so that the files no longer change
         self.disk_failed = False  # whether the last poll failed
 
     # -- for subclasses --------------------------------------------------------------------------------------
@@ -67,6 +68,7 @@ class LogFileReader:
         Disk errors are retried later.
         """
         deadline = time.monotonic() + seconds
+        self._has_ended = ended
         if not self._files.found[self.kind] and not self._files.left_out:
             return True
         try:

@@ -116,9 +116,15 @@ class MetricsAppender:
         """Add a tag to the run. A later value for the same name replaces it."""
         self.add_record("tag", {"name": name, "value": value})
 
-    def add_record(self, kind: str, data: "Dict[str, Any]") -> None:
-        """Add a record that is not a metric. After a kill, the same record may be added again."""
-        self._add('{"k": "%s", "d": %s, "t": %.6f}\n' % (kind, json.dumps(data), time.time()))
+    def add_record(
+        self, kind: str, data: "Dict[str, Any]", when: "Optional[float]" = None, source: "Optional[Source]" = None
+    ) -> None:
+        """Add a record that is not a metric of this run, with the current time by default.
+
+        After a kill, the same record may be added again, unless ``source`` is given, as with ``add``.
+        """
+        line = '{"k": "%s", "d": %s, "t": %.6f' % (kind, json.dumps(data), time.time() if when is None else when)
+        self._add(line + (self._origin(source) if source is not None else "}\n"))
 
     def add_position(self, source: Source) -> None:
         """Record that everything before ``source.offset`` has been read."""
@@ -132,7 +138,10 @@ class MetricsAppender:
         line = '{"n": %s, "v": %s, "t": %.6f' % (json.dumps(name), _value(value), when)
         if step is not None:
             line += ', "s": %d' % step
-        self._add('%s, "o": [%d, %d, %d]}\n' % (line, source.number, source.offset, source.values_done))
+        self._add(line + self._origin(source))
+
+    def _origin(self, source: Source) -> str:
+        return ', "o": [%d, %d, %d]}\n' % (source.number, source.offset, source.values_done)
 
     def _add(self, line: str) -> None:
         self._lines.append(line)

@@ -12,6 +12,7 @@ import os
 from ..run_reader import open_regular_file
 from ..shared.folder_tree import FolderHandles, portable
 from .output_writer import OutputWriter, safe_parts
+from .script_runs import encode_float
 from .summary_value import HPARAMS, IMAGES, TEXT
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
@@ -66,7 +67,7 @@ class SummaryRecorder:
         if summary.kind == HPARAMS:
             for tag, value in summary.value:
                 name = self._file.name_of(source, "param", tag)
-                self._file.add_record("param", {"name": name, "value": _encode_float(value)})
+                self._file.add_record("param", {"name": name, "value": encode_float(value)})
         elif summary.kind == IMAGES and summary.value:
             for image in summary.value:
                 suffix = _image_suffix(bytes(image[:8]))
@@ -165,10 +166,3 @@ def _describe(kind: str, tags: "List[str]") -> str:
 
 def _image_suffix(head: bytes) -> "Optional[str]":
     return next((suffix for signature, suffix in _SIGNATURES if head.startswith(signature)), None)
-
-
-def _encode_float(value: "Any") -> "Any":
-    """Encode NaN and infinity, which JSON cannot represent, in the same way as the in-run library."""
-    if not isinstance(value, float) or value - value == 0:
-        return value
-    return {"f": "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"}
