@@ -376,7 +376,7 @@ def test_wandb(runner, machine):
     assert newest["loss"] == pytest.approx(0.1)
 
 
-# Writes to the same folder as the real package in offline mode.
+# Writes to the same folder as the real package in offline mode. mlw keeps the folder, although it cannot read the file.
 WANDB = """
 import json, os
 
@@ -391,8 +391,9 @@ class Run:
         if os.environ.get("WANDB_MODE") != "offline":
             assert os.environ["WANDB_API_KEY"]
             return
-        folder = os.path.join(os.environ["WANDB_DIR"], "wandb", "offline-run-1")
+        folder = os.path.join("wandb", "offline-run-1")
         os.makedirs(folder)
+        open(os.path.join(folder, "run-1.wandb"), "w").close()
         about = {"id": self.about["id"], "project": self.about["project"], "steps": self.steps}
         about["key"] = "WANDB_API_KEY" in os.environ
         with open(os.path.join(folder, "run.json"), "w") as file:

@@ -115,6 +115,38 @@ def test_basic_logging_from_guides(run):
     assert not [name for name in left if name.startswith("ml")], "neither mlruns nor a database"
 
 
+STORES = """
+import os
+import mlflow
+
+for number, uri in enumerate(["sqlite:///mlflow.db", "file:./mlruns"]):
+    mlflow.set_tracking_uri(uri)
+    with mlflow.start_run(run_name=uri[:4]):
+        mlflow.log_param("number", number)
+        mlflow.set_tag("team", "vision")
+        for step in range(3):
+            mlflow.log_metric("loss", 1 / (step + 1), step=step)
+        if number:
+            mlflow.log_text("hello", "hello.txt")
+"""
+
+
+@pytest.mark.parametrize("python", [NEWEST], indirect=True)
+def test_stores_of_the_script_are_recorded(run):
+    """The script sets its own tracking URI, which replaces ours. Its files are read when it has ended."""
+    ran = run(STORES, "--env", "MLFLOW_ALLOW_FILE_STORE=true")
+    children = ran.children()
+    assert sorted(children) == ["file", "sqli"]
+    assert {child["status"] for child in children.values()} == {"completed"}
+    assert ran.info["loss"] == 1 / 3 and ran.info["params"] == {"number": "0"}, "the first one is also this run"
+    other = children["file"]["run"]
+    assert ran.named("param", other) == {"number": "1"} and ran.named("tag", other)["team"] == "vision"
+    points = [(data["step"], data["value"]) for data in ran.of("metric", other)]
+    assert points == [(step, 1 / (step + 1)) for step in range(3)]
+    assert "hello.txt: an MLflow artifact outside of outputs/" in ran.err
+    assert "Not kept:  mlruns/; to collect it" in ran.err and "mlflow.db" not in ran.err
+
+
 EVERYTHING = """
 import sys, threading
 import matplotlib

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import mlworkbench
 from mlworkbench.remote.tracking.event_file import iterate_records
+from mlworkbench.remote.tracking.wandb_file import iterate_records as read_wandb
 from tests.unit.history.test_run_state import SPEC
 
 _SAMPLES = Path(mlworkbench.__file__).parent / "samples"
@@ -146,6 +148,12 @@ _RECORDED = Path(__file__).parents[1] / "unit" / "recorded"
 EVENT_RECORDS = [
     record for path in sorted(_RECORDED.glob("*.tfevents.*")) for _, record in iterate_records(path.read_bytes())
 ]
+with ZipFile(_RECORDED / "mlflow-3.17-stores.zip") as _stores:
+    MLFLOW_DATABASES = [_stores.read("mlflow.db")]
+    MLFLOW_FILES = [_stores.read(name) for name in _stores.namelist() if name.startswith("mlruns/")]
+with ZipFile(_RECORDED / "wandb-0.31-offline.zip") as _runs:
+    WANDB_FILES = [_runs.read(name) for name in _runs.namelist() if name.endswith("second1.wandb")]
+WANDB_RECORDS = [record for _, record in read_wandb(WANDB_FILES[0][7:], 7)]
 TRACKED: list[Any] = [
     [{"k": "source", "d": {"number": 0, "name": "runs/a/x.tfevents.1", "prefix": ""}, "t": 1.0},
      {"k": "series", "d": {"number": 0, "kind": "metric", "tag": "loss", "name": "loss"}, "t": 1.0},

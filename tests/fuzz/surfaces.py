@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from struct import pack
@@ -58,13 +59,17 @@ from mlworkbench.preflight.finding import CheckContext, Script
 from mlworkbench.remote import sweep_log
 from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.ranks import explain_rank, first_failure, parse_rank
+from mlworkbench.remote.script_files import ScriptFiles
 from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.remote.shared.layout import Root, RunFolder
 from mlworkbench.remote.shared.message_frames import FrameError, Pipe
 from mlworkbench.remote.tracking.event_file import _crc32c, _mask_crc
 from mlworkbench.remote.tracking.file_search import TrackingFiles
+from mlworkbench.remote.tracking.mlflow_import import MlflowImport
 from mlworkbench.remote.tracking.printed_metrics import PrintedMetricsReader
 from mlworkbench.remote.tracking.tensorboard import TensorBoardReader
+from mlworkbench.remote.tracking.wandb_file import HEADER
+from mlworkbench.remote.tracking.wandb_reader import WandbReader
 from mlworkbench.report import gpu_report as gpu_report
 from mlworkbench.report import spark_report as report_spark
 from mlworkbench.report.run_records import record, summary, to_display
@@ -495,6 +500,54 @@ def _read_event_file(work: Path, target: Path, content: bytes) -> None:
         shutil.rmtree(work)
 
 
+def _wandb_file(case: bytes, folder: Path) -> None:
+    """Read a case as a file, and as the second record of a valid file."""
+    run = samples.WANDB_RECORDS[1]
+    records = b"".join(
+        pack("<IHB", crc32(b"\1" + data), len(data), 1) + data for data in (run, case) if len(data) < 30_000
+    )
+    path, target = folder / "work/wandb/offline-run-1/run-1.wandb", folder / "metrics" / "wandb"
+    path.parent.mkdir(parents=True)
+    for content in (case, HEADER + records):
+        path.write_bytes(content)
+        files = TrackingFiles(str(folder / "work"))
+        files.search(now=True)
+        reader = WandbReader(files, str(target), 0.0)
+        reader.finish()
+        reader.describe_files(ScriptFiles())
+        ingest_bytes(Run(SPEC), ReadPosition(), {"metrics/wandb": target.read_bytes()})
+        target.unlink()
+    shutil.rmtree(folder / "work")
+
+
+def _mlflow_database(case: bytes, folder: Path) -> None:
+    _import_mlflow({"mlflow.db": case}, folder)
+
+
+def _mlflow_folder(case: bytes, folder: Path) -> None:
+    """Read a case as each of the files of a run."""
+    names = ("metrics/loss", "params/lr", "tags/mlflow.runName", "tags/mlflow.parentRunId")
+    run = dict.fromkeys((f"mlruns/0/a/{name}" for name in names), case)
+    metadata = b"run_id: a\nlifecycle_stage: active\nstart_time: 9\nstatus: 3\n"
+    _import_mlflow({**run, "mlruns/0/a/meta.yaml": metadata, "mlruns/0/b/meta.yaml": case}, folder)
+
+
+def _import_mlflow(content: dict[str, bytes], folder: Path) -> None:
+    run = RunFolder(str(folder / "run"))
+    for name, data in content.items():
+        path = Path(run.work, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    os.mkdir(run.metrics)
+    target = Path(run.metrics, "mlflow")
+    try:
+        MlflowImport(run, 2.0, (), ScriptFiles()).record(list(content), time.monotonic() + 5)
+        if target.exists():
+            ingest_bytes(Run(SPEC), ReadPosition(), {"metrics/mlflow": target.read_bytes()})
+    finally:
+        shutil.rmtree(run.path)
+
+
 def _printed(case: bytes, folder: Path) -> None:
     log, target = folder / "log", folder / "metrics" / "spoken"
     log.write_bytes(case)
@@ -664,6 +717,9 @@ SURFACES: list[Surface] = [
     Surface("series", samples.METRICS, _series, 0.1, lines=True),
     Surface("event-file", samples.EVENT_RECORDS, _event_file, 0.3),
     Surface("tracked", samples.TRACKED, _tracked, 0.3, lines=True),
+    Surface("wandb", [*samples.WANDB_FILES, *samples.WANDB_RECORDS], _wandb_file, 0.3),
+    Surface("mlflow-database", samples.MLFLOW_DATABASES, _mlflow_database, 0.1),
+    Surface("mlflow-folder", samples.MLFLOW_FILES, _mlflow_folder, 0.2),
     Surface("printed", samples.PRINTED, _printed, 0.3),
     Surface("telemetry", samples.TELEMETRY, _telemetry, 0.5, lines=True),
     Surface("rank", samples.RANKS, _rank, 0.3),

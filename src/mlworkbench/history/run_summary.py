@@ -134,7 +134,8 @@ class SummaryBuilder:
 
     def _is_logged_parameter(self, line: JsonDict) -> bool:
         """Return whether a line is a parameter that is already known. The in-run library takes precedence."""
-        return line["k"] == "param" and str(line["d"]["name"]) in self._recorder.params
+        data = line["d"]
+        return line["k"] == "param" and "run" not in data and str(data["name"]) in self._recorder.params
 
     def _record(self, kind: Any, data: JsonDict, when: Any) -> None:
         recorder = self._find_recorder(data.get("run"))

@@ -17,7 +17,7 @@ from .shared.unread_files import UnreadFiles
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+    from typing import Any, Container, Dict, Iterator, List, Optional, Sequence, Tuple
 
     from .shared.layout import RunFolder
 
@@ -85,11 +85,11 @@ def _exists(name: str, folder: int) -> bool:
     return True
 
 
-def find_unkept(run: RunFolder) -> List[str]:
+def find_unkept(run: RunFolder, recorded: Container[str] = ()) -> List[str]:
     """Return the names of files and folders that the script created outside of ``outputs/``, largest first.
 
-    Folders end with a slash. Files of the project are not named, even if the script changed them. The
-    search is limited in time and entries.
+    Folders end with a slash. Files of the project are not named, even if the script changed them, nor is
+    anything in ``recorded``. The search is limited in time and entries.
     """
     record = read_record(run.placed)
     project = record.get("files") if isinstance(record, dict) else None
@@ -98,7 +98,7 @@ def find_unkept(run: RunFolder) -> List[str]:
     sizes: Dict[str, int] = {}
     try:
         with FolderHandles(run.work) as handles:
-            for name, size in _new_files(handles, project):
+            for name, size in _new_files(handles, project, recorded):
                 sizes[name] = sizes.get(name, 0) + size
     except OSError:  # the script has removed or replaced its working copy
         pass
@@ -106,7 +106,7 @@ def find_unkept(run: RunFolder) -> List[str]:
     return [portable(name) for name in sorted(named, key=lambda name: (-sizes[name], name))[:MAX_NAMED]]
 
 
-def _new_files(handles: FolderHandles, project: Dict[str, Any]) -> Iterator[Tuple[str, int]]:
+def _new_files(handles: FolderHandles, project: Dict[str, Any], recorded: Container[str]) -> Iterator[Tuple[str, int]]:
     """Yield the size of each new file, with its path or the path of its topmost new folder."""
     folders = parents(project)
     pending: List[Tuple[str, Optional[str]]] = [("", None)]
@@ -120,7 +120,7 @@ def _new_files(handles: FolderHandles, project: Dict[str, Any]) -> Iterator[Tupl
                     if remaining < 0 or time.monotonic() > deadline:
                         return
                     path = join(folder, entry.name)
-                    if path == OUTPUTS or path in project or _IGNORED.match(entry.name):
+                    if path == OUTPUTS or path in project or path in recorded or _IGNORED.match(entry.name):
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         pending.append((path, owner or (None if path in folders else path + "/")))

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
     from .run_spec import Spec
+    from .script_files import ScriptFiles
 
 
 def collect_outputs(
-    run: RunFolder, spec: Spec, is_canceled: Callable[[], bool], waiting: Callable[[], None]
+    run: RunFolder, spec: Spec, files: ScriptFiles, is_canceled: Callable[[], bool], waiting: Callable[[], None]
 ) -> Dict[str, Any]:
     """List the outputs. Errors must not prevent the ending from being recorded.
 
@@ -23,9 +24,10 @@ def collect_outputs(
     written a checkpoint.
     """
     try:
-        omitted = collect_kept(run, spec.get("keep") or [])
+        omitted = collect_kept(run, [*(spec.get("keep") or []), *files.keep])
         result = record_outputs_with_retries(run, is_canceled, waiting)
-        return dict(result, left_out=omitted + result.get("left_out", []), unkept=find_unkept(run))
+        left_out = files.unread.lines() + omitted + result.get("left_out", [])
+        return dict(result, left_out=left_out, unkept=find_unkept(run, files.recorded))
     except Exception as error:  # noqa: BLE001 - outputs may be anything
         log("the outputs could not be listed: %s: %s" % (type(error).__name__, error))
         return {"outputs": None, "output_bytes": None}

@@ -386,10 +386,13 @@ class Supervisor:
 
     def _collect_outputs(self, ending: Dict[str, Any]) -> Dict[str, Any]:
         from .output_collection import collect_outputs  # noqa: PLC0415 - not needed before the end
+        from .script_files import ScriptFiles  # noqa: PLC0415 - as above
 
         self._notify_settled()
         self.journal.add("collecting", ending)  # listing the outputs may take a long time
-        return collect_outputs(self.run, self.spec, self._is_canceled, self._notify_settled)
+        files = ScriptFiles()
+        self._companions.describe_files(files)
+        return collect_outputs(self.run, self.spec, files, self._is_canceled, self._notify_settled)
 
     def _is_canceled(self) -> bool:
         return os.path.exists(self.run.cancel)

@@ -10,6 +10,7 @@ TYPE_CHECKING = False  # importing typing would cost every supervisor time and m
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
+    from ..script_files import ScriptFiles
     from ..shared.failure import Failure, Reason
     from ..work import Work
 
@@ -36,6 +37,9 @@ class Companion:
 
     def end(self, facts: Facts) -> None:
         """Process the remaining data after the script has ended, even if ``tick`` failed earlier."""
+
+    def describe_files(self, files: ScriptFiles) -> None:
+        """Add what is known about files of the script, after ``end`` and before its outputs are listed."""
 
     def explain(self, ending: str, reason: Optional[Reason], ended: Dict[str, Any]) -> Tuple[str, Optional[Reason]]:
         """Return the ending and reason, refined by this companion's observations.

@@ -1,4 +1,4 @@
-"""Metrics of scripts that do not use mlw, read from TensorBoard event files and from the log.
+"""Metrics of scripts that do not use mlw, read from TensorBoard event files, MLflow stores, and the log.
 
 The readers are imported only when needed: when an event file exists, or when the run requests
 metrics from the log.
@@ -10,9 +10,10 @@ import os
 import time
 
 from ..journal import log
+from ..markers import read_started
 from ..shared.failpoint import failpoint
-from ..shared.layout import PRINTED_METRICS, TENSORBOARD_METRICS, RunFolder
-from ..tracking.file_search import EVENTS, TrackingFiles
+from ..shared.layout import PRINTED_METRICS, TENSORBOARD_METRICS, WANDB_METRICS, RunFolder
+from ..tracking.file_search import EVENTS, MLFLOW, WANDB, TrackingFiles
 from .companion import Companion
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Union
 
     from ..run_spec import Spec
+    from ..script_files import ScriptFiles
+    from ..tracking.log_file_reader import LogFileReader
     from ..tracking.printed_metrics import PrintedMetricsReader
     from ..tracking.tensorboard import TensorBoardReader
+    from ..tracking.wandb_reader import WandbReader
 
     Facts = Optional[Dict[str, Any]]
 
@@ -39,9 +43,11 @@ class ExternalMetricsMonitor(Companion):
     def __init__(self, run: RunFolder, spec: Spec) -> None:
         self._run = run
         self._is_enabled = spec.get("tracked") is not False
+        self._keep = spec.get("keep") or ()
         self._reads_log = bool(spec.get("spoken"))
         self._files = TrackingFiles(run.work)
         self._board: Optional[TensorBoardReader] = None
+        self._wandb: Optional[WandbReader] = None
         self._spoken: Optional[PrintedMetricsReader] = None
         self._next = 0.0
 
@@ -68,17 +74,42 @@ class ExternalMetricsMonitor(Companion):
             if not reader.finish(max(1.0, deadline - time.monotonic())):
                 log("not all metrics of %s could be read" % type(reader).__name__)
 
-    def _readers(self, facts: Dict[str, Any]) -> List[Union[TensorBoardReader, PrintedMetricsReader]]:
+    def describe_files(self, files: ScriptFiles) -> None:
+        """Record MLflow stores that the script created itself, because only now are they complete."""
+        if self._wandb is not None:
+            self._wandb.describe_files(files)
+        paths = self._files.found[MLFLOW]
+        if not self._is_enabled or not paths:
+            return
+        from ..tracking.mlflow_import import MlflowImport  # noqa: PLC0415 - most runs have no such store
+
+        importing = MlflowImport(self._run, self._started_at({"time": time.time()}), self._keep, files)
+        importing.record(paths, time.monotonic() + _END_TIMEOUT)
+
+    def _readers(self, facts: Dict[str, Any]) -> List[Union[LogFileReader, PrintedMetricsReader]]:
         if self._board is None and (self._files.found[EVENTS] or self._files.left_out):
             from ..tracking.tensorboard import TensorBoardReader  # noqa: PLC0415 - most runs have no event file
 
             target = os.path.join(self._run.metrics, TENSORBOARD_METRICS)
-            self._board = TensorBoardReader(self._files, target, float(facts["time"]))
+            self._board = TensorBoardReader(self._files, target, self._started_at(facts))
+        if self._wandb is None and self._files.found[WANDB]:
+            from ..tracking.wandb_reader import WandbReader  # noqa: PLC0415 - most runs do not use W&B
+
+            target = os.path.join(self._run.metrics, WANDB_METRICS)
+            self._wandb = WandbReader(self._files, target, self._started_at(facts))
         if self._spoken is None and self._reads_log:
             from ..tracking.printed_metrics import PrintedMetricsReader  # noqa: PLC0415 - only if requested
 
             self._spoken = PrintedMetricsReader(self._run.log, os.path.join(self._run.metrics, PRINTED_METRICS))
-        return [reader for reader in (self._board, self._spoken) if reader is not None]
+        return self._open_readers()
+
+    def _started_at(self, facts: Dict[str, Any]) -> float:
+        """Return the start of the first attempt. Attempts share the working copy and its files."""
+        return float((read_started(self._run.at(1)) or facts)["time"])
+
+    def _open_readers(self) -> List[Union[LogFileReader, PrintedMetricsReader]]:
+        readers = self._wandb, self._board, self._spoken
+        return [reader for reader in readers if reader is not None]
 
     def _is_refused(self) -> bool:
-        return any(reader is not None and reader.disk_failed for reader in (self._board, self._spoken))
+        return any(reader.disk_failed for reader in self._open_readers())

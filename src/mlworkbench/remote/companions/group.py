@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ..journal import Journal
     from ..run_spec import Spec
+    from ..script_files import ScriptFiles
     from ..shared.failure import Failure, Reason
     from ..shared.layout import RunFolder
     from ..work import Work
@@ -52,6 +53,13 @@ class CompanionGroup:
         for companion in self._members:
             try:
                 companion.end(facts)
+            except Exception as error:  # noqa: BLE001 - as above
+                _log_failure(companion, error)
+
+    def describe_files(self, files: ScriptFiles) -> None:
+        for companion in self._members:
+            try:
+                companion.describe_files(files)
             except Exception as error:  # noqa: BLE001 - as above
                 _log_failure(companion, error)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mlworkbench.history.journal_parsing import parse_metric_lines, point_value
 from mlworkbench.history.run_summary import SummaryBuilder
 from mlworkbench.remote.companions.external_metrics_monitor import ExternalMetricsMonitor
+from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.remote.tracking import file_search, summary_recorder, tensorboard
 from mlworkbench.remote.tracking.event_file import (
     _crc32c,
@@ -537,9 +538,7 @@ def test_records_with_many_empty_fields_are_bounded(run_files):
 @pytest.mark.skipif(os.name == "nt", reason="folders by handle")
 def test_too_deep_folders_are_skipped_and_reported(run_files, monkeypatch):
     deep(run_files, 20, "events.out.tfevents.2", BEGIN + scalars(THEN + 2, 1, a=1.0))
-    tracking = ExternalMetricsMonitor(
-        type("Run", (), {"work": str(run_files.work), "metrics": str(run_files.target.parent)})(), {}
-    )
+    tracking = ExternalMetricsMonitor(RunFolder(str(run_files.work.parent)), {})
     tracking.tick({"time": THEN})
     tracking.end({"time": THEN})
     assert run_files.points() == []

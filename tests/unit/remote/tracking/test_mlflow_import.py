@@ -1,0 +1,235 @@
+"""Stores that a script created with MLflow itself, as written by MLflow 3.17, and damaged ones."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.history.ingest import ingest_bytes
+from mlworkbench.history.nested_runs import children_of
+from mlworkbench.history.rows import ReadPosition
+from mlworkbench.model import Run, Status
+from mlworkbench.remote.kept_files import find_unkept
+from mlworkbench.remote.script_files import ScriptFiles
+from mlworkbench.remote.shared.layout import RunFolder
+from mlworkbench.remote.shared.snapshot_manifest import VERSION, write_record
+from mlworkbench.remote.tracking.file_search import MLFLOW, TrackingFiles
+from mlworkbench.remote.tracking.mlflow_import import MlflowImport
+
+from ...history.test_run_state import SPEC
+
+STARTED = 1795039590.0  # before the runs of the recorded stores
+RECORDED = Path(__file__).parents[2] / "recorded"
+TABLES = """
+CREATE TABLE alembic_version (version_num VARCHAR(32));
+CREATE TABLE runs (run_uuid, name, status, start_time BIGINT, end_time BIGINT, lifecycle_stage, artifact_uri);
+CREATE TABLE params (key, value, run_uuid);
+CREATE TABLE tags (key, value, run_uuid);
+CREATE TABLE metrics (key, value FLOAT, timestamp BIGINT, run_uuid, step BIGINT, is_nan BOOLEAN);
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    run = RunFolder(str(tmp_path / "run"))
+    os.makedirs(run.work)
+    os.makedirs(run.metrics)
+    return run
+
+
+def record(run: RunFolder, started: float = STARTED, keep: tuple[str, ...] = ()) -> ScriptFiles:
+    found, files = TrackingFiles(run.work), ScriptFiles()
+    found.search(now=True)
+    MlflowImport(run, started, keep, files).record(found.found[MLFLOW], time.monotonic() + 60)
+    assert sorted(set(os.listdir(run.path)) - {"work", "metrics"}) == [], "temporary files are removed"
+    return files
+
+
+def history(run: RunFolder) -> Run:
+    path = Path(run.metrics) / "mlflow"
+    return ingest_bytes(Run(SPEC), ReadPosition(), {"metrics/mlflow": path.read_bytes()})[0]
+
+
+def database(run: RunFolder, name: str = "mlflow.db", tables: str = TABLES) -> sqlite3.Connection:
+    connection = sqlite3.connect(os.path.join(run.work, name))
+    connection.executescript(tables)
+    return connection
+
+
+def add_run(connection: sqlite3.Connection, name: str, start: float = STARTED, stage: str = "active") -> None:
+    times = int(start * 1000) + 5, int(start * 1000) + 9
+    connection.execute("INSERT INTO runs VALUES (?, ?, 'FINISHED', ?, ?, ?, '')", (name * 32, name, *times, stage))
+    connection.execute("INSERT INTO metrics VALUES ('loss', 0.5, ?, ?, 1, 0)", (times[0], name * 32))
+    connection.execute("INSERT INTO params VALUES ('lr', ?, ?)", (name, name * 32))
+    connection.commit()
+
+
+@pytest.mark.parametrize("store", ["mlflow.db", "mlruns"])
+def test_recorded_stores_of_mlflow(run, store):
+    """Both stores have a run with a nested one. The first represents the run of the script itself."""
+    shutil.unpack_archive(RECORDED / "mlflow-3.17-stores.zip", run.work)
+    work = Path(run.work)
+    if store == "mlflow.db":
+        for folder in set(work.glob("mlruns/*")) - {work / "mlruns" / "1"}:
+            shutil.rmtree(folder)  # only the artifacts of the database remain
+    else:
+        (work / "mlflow.db").unlink()
+        shutil.rmtree(work / "mlruns" / "1")
+    files = record(run)
+    recorded = history(run)
+    assert recorded.params == {"lr": "0.1", "a/b": "x\ny"}
+    assert recorded.told_tags["team"] == "vision" and recorded.name == "outer"
+    assert recorded.metrics["loss"] == 1 / 3 and recorded.spans["loss"].length == 3 and recorded.spans["loss"].step == 2
+    assert math.isnan(recorded.metrics["acc/val"]) and recorded.metrics["i"] == math.inf
+    (child,) = children_of(recorded)
+    assert (child.metrics, child.status, child.spec.parent) == ({"loss": 9.0}, Status.COMPLETED, SPEC.id)
+    assert child.started and child.ended and child.started > STARTED
+    (artifact,) = files.unread.lines()
+    assert artifact.endswith("/artifacts/a/t.txt: an MLflow artifact outside of outputs/")
+    write_record(run.placed, {"version": VERSION, "digest": "d", "files": {}})
+    assert find_unkept(run, files.recorded) == ["mlruns/"], "because of the artifact"
+    (work / artifact.partition(":")[0]).unlink()
+    assert find_unkept(run, files.recorded) == []
+
+
+def test_several_runs_are_children(run):
+    with database(run) as connection:
+        add_run(connection, "a")
+        add_run(connection, "b", STARTED + 1, "deleted")
+    record(run)
+    recorded = history(run)
+    first, second = children_of(recorded)
+    assert (first.name, second.name) == ("a", "b") and second.detail == "deleted"
+    assert first.metrics == recorded.metrics == second.metrics == {"loss": 0.5}
+    assert (first.params, recorded.params, second.params) == ({"lr": "a"}, {"lr": "a"}, {"lr": "b"})
+
+
+def test_a_run_of_the_in_run_library_comes_first(run):
+    os.mkdir(os.path.join(run.work, ".mlflow"))
+    Path(run.work, ".mlflow", "first").write_text("x")
+    with database(run) as connection:
+        add_run(connection, "a")
+    record(run)
+    recorded = history(run)
+    assert recorded.metrics == {} and [child.metrics for child in children_of(recorded)] == [{"loss": 0.5}]
+
+
+def test_only_runs_of_this_script_count(run):
+    with database(run) as connection:
+        add_run(connection, "a", STARTED - 100)
+    assert record(run).recorded == set() and os.listdir(run.metrics) == []
+    with sqlite3.connect(os.path.join(run.work, "mlflow.db")) as connection:
+        add_run(connection, "b")
+    record(run)
+    assert history(run).params == {"lr": "b"} and not history(run).children
+    os.utime(os.path.join(run.work, "mlflow.db"), (1, 1))
+    assert record(run).recorded == set(), "unchanged since the start"
+
+
+def test_the_journal_of_a_killed_script_is_used(run, tmp_path):
+    with database(run) as connection:
+        connection.execute("PRAGMA journal_mode = wal")
+        add_run(connection, "a")
+        shutil.copytree(run.work, tmp_path / "copy")
+    connection.close()
+    shutil.rmtree(run.work)
+    shutil.move(tmp_path / "copy", run.work)
+    assert "mlflow.db-wal" in os.listdir(run.work)
+    record(run)
+    assert history(run).metrics == {"loss": 0.5}
+    assert "mlflow.db-wal" in os.listdir(run.work), "the script's files stay as they are"
+
+
+def test_a_second_supervisor_does_not_record_again(run):
+    with database(run) as connection:
+        add_run(connection, "a")
+    record(run)
+    before = (Path(run.metrics) / "mlflow").read_bytes()
+    assert record(run).recorded == {"mlflow.db"}
+    assert (Path(run.metrics) / "mlflow").read_bytes() == before
+
+
+LOOP = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, x, x, x, x, x, x FROM n"
+UNREADABLE = {
+    "schema": (TABLES.replace("is_nan BOOLEAN", "other"), "its schema is unknown"),
+    "status": (TABLES + "INSERT INTO runs VALUES ('a', '', 'NEW', 1795039599000, 0, '', '');", "its schema is unknown"),
+    "virtual": (
+        TABLES.replace("CREATE TABLE tags (", "CREATE VIRTUAL TABLE tags USING fts5("),
+        "its schema is unknown",
+    ),
+    "generated": (
+        TABLES.replace("(key, value, run_uuid);", "(key, run_uuid, value AS (hex(zeroblob(100000000))));", 1)
+        + "INSERT INTO params VALUES (1, 'a');",
+        "its schema is unknown",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_unreadable_databases_are_named(run, case):
+    tables, reason = UNREADABLE[case]
+    # In another process, because SQLite's memory limit applies to this one from the first import on.
+    command = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])"
+    subprocess.run([sys.executable, "-c", command, os.path.join(run.work, "mlflow.db"), tables], check=True)
+    files = record(run)
+    assert files.unread.lines() == [f"mlflow.db: MLflow runs are not recorded: {reason}"]
+    assert files.recorded == set() and os.listdir(run.metrics) == []
+
+
+def test_damaged_and_other_databases(run, monkeypatch):
+    Path(run.work, "mlflow.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
+    assert record(run).unread.lines() == ["mlflow.db: MLflow runs are not recorded: file is not a database"]
+    os.unlink(os.path.join(run.work, "mlflow.db"))
+    Path(run.work, "x.db").write_bytes(b"text")
+    database(run, "y.sqlite", f"CREATE VIEW runs AS {LOOP}; CREATE TABLE alembic_version (a);").close()
+    assert record(run).unread.lines() == []
+    with open(os.path.join(run.work, "z.db"), "wb") as file:
+        file.write(b"SQLite format 3\0")
+        file.truncate(1 << 40)
+    assert record(run).unread.lines() == ["z.db: MLflow runs are not recorded: it is larger than 256 MiB"]
+
+
+def folder_run(run: RunFolder, name: str = "a", status: int = 3) -> Path:
+    folder = Path(run.work) / "mlruns" / "0" / (name * 32)
+    for part in ("metrics", "params", "tags"):
+        (folder / part).mkdir(parents=True)
+    (folder / "meta.yaml").write_text(
+        f"run_id: {folder.name}\nlifecycle_stage: active\nstart_time: {int(STARTED * 1000)}\nstatus: {status}\n"
+    )
+    return folder
+
+
+def test_hostile_folders(run, tmp_path):
+    folder = folder_run(run)
+    (tmp_path / "secret").write_text("secret")
+    (folder / "params" / "secret").symlink_to(tmp_path / "secret")
+    os.mkfifo(folder / "params" / "fifo")
+    (folder / "params" / "long").write_text("x" * 100_000)
+    (folder / "metrics" / "loss").write_bytes(b"1 nonsense 2\n\xff\n" + b"9" * 5000 + b"\n1795039599000 0.5 7\n1 2\n")
+    folder_run(run, "b", status=9)
+    files = record(run)
+    recorded = history(run)
+    assert recorded.params == {"long": "x" * 6000}
+    assert recorded.metrics["loss"] == 0.5 and recorded.spans["loss"].length == 2
+    assert files.unread.lines() == [
+        f"mlruns/0/{'b' * 32}/meta.yaml: MLflow runs are not recorded: its format is unknown"
+    ]
+
+
+def test_a_slow_store_is_recorded_in_part(run):
+    folder = folder_run(run)
+    (folder / "metrics" / "loss").write_text("1795039599000 0.5 7\n" * 10)
+    found, files = TrackingFiles(run.work), ScriptFiles()
+    found.search(now=True)
+    MlflowImport(run, STARTED, (), files).record(found.found[MLFLOW], 0.0)
+    assert "not all MLflow metrics are recorded" in files.unread.lines()[0]
+    assert json.loads((Path(run.metrics) / "mlflow").read_text().splitlines()[-1])["v"] == 0.5
