@@ -12,7 +12,7 @@ from mlworkbench import plugin_registry
 from mlworkbench.config.config_files import check_file, create_target, read_compute
 from mlworkbench.config.keys import COMPUTE
 from mlworkbench.errors import ConfigError, UnknownName
-from mlworkbench.history.child_runs import _machine
+from mlworkbench.history.child_runs import machine_of
 from mlworkbench.model import Compute, RunSpec
 from mlworkbench.paths import UserPaths
 from mlworkbench.targets import types
@@ -215,5 +215,5 @@ def test_recorded_runs_of_removed_plugins_stay_readable() -> None:
 
 
 def test_runs_are_siblings_only_on_the_same_machine() -> None:
-    assert _machine(Compute("a", "local")) == _machine(Compute("b", "docker")) == ()
-    assert _machine(Compute("a", "moon")) == ("moon", "a") != _machine(Compute("b", "moon"))
+    assert machine_of(Compute("a", "local")) == machine_of(Compute("b", "docker")) == ()
+    assert machine_of(Compute("a", "moon")) == ("moon", "a") != machine_of(Compute("b", "moon"))
