@@ -345,6 +345,7 @@ class Run:
     attempts: tuple[JsonDict, ...] = ()  # earlier attempts, each with its ending
     outputs: int | None = None
     output_bytes: int | None = None
+    checkpoint_bytes: int | None = None  # size of the checkpoints, which stay on the target
     uncollected: int = 0  # output list entries that are not collected, such as links to folders
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()

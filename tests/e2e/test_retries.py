@@ -77,3 +77,26 @@ def test_resume_from_another_run(user, project):
 def test_mistakes(user, project, options, message):
     done = user.mlw("submit", *options, "train.py", cwd=project)
     assert done.code in (2, 66) and message in done.err, done
+
+
+def test_checkpoints_of_a_machine(shared_target, tmp_path):
+    """They survive attempts, are downloaded on demand with their current content, and are cleaned only then."""
+    target = shared_target()
+    (target.project / "train.py").write_text(TRAIN)
+    user = target.laptop
+    submit = ("submit", "-c", target.name, "--retries", "1", "--retry-delay", "0.1", "train.py", "--crash")
+    done = user.mlw(*submit, cwd=target.project)
+    assert done.code == 1 and "attempt 2 starts at 2" in done.out, done
+    shown = user.mlw("show", done.run, cwd=target.project).out
+    assert f"Checkpoints  1 B, on {target.name}; download: mlw history download -r {done.run} --checkpoints" in shown
+    clean = user.mlw("experiment", "clean", "-t", target.name, cwd=target.project)
+    assert "checkpoints not downloaded" in clean.out + clean.err, clean
+    download = ("history", "download", done.run, "--checkpoints", "-d", str(tmp_path / "saved"))
+    copied = user.mlw(*download, cwd=target.project)
+    assert copied.code == 0 and (tmp_path / "saved" / "step").read_text() == "4", copied
+    clean = user.mlw("experiment", "clean", "-t", target.name, cwd=target.project)
+    assert "checkpoints not downloaded" not in clean.out + clean.err, clean
+    resumed = user.mlw("submit", "-c", target.name, "--resume", done.run, "train.py", cwd=target.project)
+    assert (resumed.code, resumed.out) == (0, "attempt 1 starts at 4\n"), resumed
+    elsewhere = user.mlw("submit", "-c", "local", "--resume", done.run, "train.py", cwd=target.project)
+    assert elsewhere.code == 2 and f"are on target {target.name}, not on local" in elsewhere.err

@@ -9,6 +9,7 @@ import click
 from ..config.project_files import is_outside
 from ..config.project_folder import Project
 from ..errors import UsageError
+from ..follow import Follower
 from ..history.store import History
 from ..paths import user_paths
 from ..runfiles.output_download import covers, normalize_name
@@ -29,6 +30,7 @@ MAX_LISTED = 10
 @click.option("-r", "--run", "run_option", metavar="ID", shell_complete=complete_run, help="Same as the argument RUN")
 @click.option("-d", "--directory", metavar="DIR", help="Destination folder (default: outputs/RUN in the project)")
 @click.option("--artifact", "artifacts", multiple=True, metavar="PATH", help="File or folder to copy (repeatable)")
+@click.option("--checkpoints", is_flag=True, help="Copy the checkpoints instead of the outputs")
 @click.option("--overwrite", is_flag=True, help="Replace existing files and links")
 @project_option
 @global_options
@@ -37,6 +39,7 @@ def download(
     run_option: str | None,
     directory: str | None,
     artifacts: tuple[str, ...],
+    checkpoints: bool,
     overwrite: bool,
     folder: str | None,
 ) -> int:
@@ -49,6 +52,8 @@ def download(
     follower = open_run(history, run or run_option, folder)
     selected = follower.refresh()
     names = [normalize_name(artifact) for artifact in artifacts]
+    if checkpoints:
+        return _download_checkpoints(follower, directory or _default_folder(selected.id, folder), names, overwrite)
     download_selected_outputs(follower, Console(), lambda entry: _is_selected(entry.path, names))
     if selected.outputs == 0 and not selected.uncollected and not artifacts:
         render.message(f"run {selected.id} has no outputs")
@@ -60,6 +65,16 @@ def download(
         )
     if not recorded:
         render.warn("the run has not finished: copying the current files")
+    return report_outcome(outcome, directory)
+
+
+def _download_checkpoints(follower: Follower, directory: str, names: list[str], overwrite: bool) -> int:
+    from ..runs.checkpoint_download import download_checkpoints  # noqa: PLC0415 - seldom needed
+
+    outcome = download_checkpoints(follower, Console(), directory, names, overwrite=overwrite)
+    if outcome is None:
+        render.message(f"run {follower.run.id} has no checkpoints")
+        return 0
     return report_outcome(outcome, directory)
 
 

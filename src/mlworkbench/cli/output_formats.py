@@ -39,6 +39,7 @@ HEADINGS = {
     "gpu_remedy": "GPU remedy",
     "uuid": "UUID",
     "log_bytes": "Log size (bytes)",
+    "checkpoint_bytes": "Checkpoint size (bytes)",
     "output_bytes": "Output size (bytes)",
     "leftovers": "Leftover processes",
     "left_out": "Skipped",

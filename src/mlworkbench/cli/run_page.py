@@ -22,7 +22,7 @@ from ..report import spark_report as report_spark
 from ..report import units
 from ..report.attempt_history import attempt_pairs
 from ..report.failure_report import gpu_page, page_line, page_of
-from ..report.output_locations import describe_outputs, left_out_pairs
+from ..report.output_locations import describe_checkpoints, describe_outputs, left_out_pairs
 from ..report.ranking import differing
 from ..report.run_records import cause_lines, gpu_fields, outcome, summary
 from ..report.sweep_report import best, rank, ranking_metric
@@ -230,6 +230,8 @@ def _files(history: History, run: Run) -> Lines:
         size = f", {units.size(run.output_bytes)}" if run.output_bytes is not None else ""
         location = describe_outputs(run, history.paths.root.run(run.spec.folder))
         pairs.append(("Outputs", f"{units.pluralize(run.outputs, 'file')}{size}, {location}"))
+    checkpoints = describe_checkpoints(run, history.paths.root.run(run.spec.folder))
+    pairs += [("Checkpoints", checkpoints)] if checkpoints else []
     return text_output.format_pairs(pairs)
 
 

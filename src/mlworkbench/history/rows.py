@@ -43,6 +43,7 @@ _OPTIONAL_FIELDS = (
     "left_out",
     "unkept",
     "attempts",
+    "checkpoint_bytes",
     "uncollected",
     "failure",
     "no_contact",

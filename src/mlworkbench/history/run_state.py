@@ -168,6 +168,7 @@ def _finished(run: Run, event: Event) -> Run:
         ended=_end_time(run, event),
         outputs=_count(data.get("outputs")),
         output_bytes=_count(data.get("output_bytes")),
+        checkpoint_bytes=_count(data.get("checkpoints")) or None,
         uncollected=_count(data.get("uncollected")) or 0,
         log_size=_count(data.get("log_size")),
         leftovers=_pids(data.get("leftovers")),

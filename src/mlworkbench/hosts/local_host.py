@@ -94,8 +94,7 @@ class LocalHost:
         return News(parts, **status, pending=news.pending, unwritten_reason=news.unwritten_reason())
 
     def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
-        run_reader.check_name(name)
-        return run_reader.read_regular_file(os.path.join(self.root.run(run_id).path, name), offset, limit)
+        return run_reader.read_run_file(self.root.run(run_id), name, offset, limit)
 
     def outputs(self, run_id: str, files: Sequence[tuple[str, int, int]]) -> Iterator[tuple[int, bytes]]:
         return run_reader.read_outputs(self.root.run(run_id), [list(file) for file in files])

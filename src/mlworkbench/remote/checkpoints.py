@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 
+from .shared.atomic_files import write_atomic
 from .shared.failpoint import failpoint
 from .shared.failure import Failed
 from .shared.layout import Root, RunFolder, check_run_id
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
+    from typing import Any, Dict
+
     from .run_spec import Spec
 
 
@@ -35,6 +38,27 @@ def prepare_checkpoints(root: Root, run: RunFolder, spec: Spec) -> None:
     except (OSError, shutil.Error) as error:
         raise NoCheckpoints("cannot copy the checkpoints of run %s: %s" % (resumed, error)) from None
     failpoint("checkpoints-copied")
+
+
+def list_checkpoints(run: RunFolder) -> Dict[str, Any]:
+    """Write the list of checkpoints with their digests, which a client reads next."""
+    from .output_scan import iterate_outputs  # noqa: PLC0415 - only for downloads
+
+    entries = list(iterate_outputs(run.checkpoints, lambda: False))
+    write_atomic(run.checkpoint_list, {"outputs": entries})
+    return {"ok": True, "files": len(entries)}
+
+
+def checkpoint_size(run: RunFolder) -> int:
+    """Return the total size of the checkpoints in bytes."""
+    size = 0
+    for folder, _, names in os.walk(run.checkpoints):
+        for name in names:
+            try:
+                size += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue  # removed meanwhile
+    return size
 
 
 def remove_empty_checkpoints(run: RunFolder) -> None:

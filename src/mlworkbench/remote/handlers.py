@@ -146,12 +146,10 @@ def _send_part(connection: Connection, facts: Message, data: bytes, pack: bool) 
 
 
 def _read_file(connection: Connection, request: Message, body: bytes) -> Message:
-    from .run_reader import check_name, read_regular_file  # noqa: PLC0415
+    from .run_reader import read_run_file  # noqa: PLC0415
 
-    name = str(request["name"])
-    check_name(name)
-    path = os.path.join(connection.run(request).path, name)
-    data = read_regular_file(path, int(request.get("offset", 0)), min(int(request["limit"]), CHUNK))
+    limit = min(int(request["limit"]), CHUNK)
+    data = read_run_file(connection.run(request), str(request["name"]), int(request.get("offset", 0)), limit)
     connection.pipe.send({"more": True}, data)
     return {"ok": True}
 
@@ -163,6 +161,12 @@ def _read_outputs(connection: Connection, request: Message, body: bytes) -> Mess
     for index, data in read_outputs(connection.run(request), files):
         _send_part(connection, {"file": index}, data, bool(request.get("pack")))
     return {"ok": True}
+
+
+def _list_checkpoints(connection: Connection, request: Message, body: bytes) -> Message:
+    from .checkpoints import list_checkpoints  # noqa: PLC0415
+
+    return list_checkpoints(connection.run(request))
 
 
 def _receive_code(connection: Connection, request: Message, body: bytes) -> Message:
@@ -302,14 +306,9 @@ def _purge_root(connection: Connection, request: Message, body: bytes) -> Messag
 
 
 def _manage_environments(connection: Connection, request: Message, body: bytes) -> Message:
-    from .environments import environment_usage, garbage_collection  # noqa: PLC0415
+    from .environments import garbage_collection  # noqa: PLC0415
 
-    operations = {
-        "environments": environment_usage.describe_all,
-        "environment": environment_usage.describe_one,
-        "environments-remove": garbage_collection.handle_remove,
-    }
-    return operations[request["do"]](connection.root, request)
+    return garbage_collection.HANDLERS[request["do"]](connection.root, request)
 
 
 HANDLERS: "Dict[str, Callable[[Connection, Message, bytes], Message]]" = {
@@ -323,6 +322,7 @@ HANDLERS: "Dict[str, Callable[[Connection, Message, bytes], Message]]" = {
     "news": _read_updates,
     "file": _read_file,
     "outputs": _read_outputs,
+    "checkpoints": _list_checkpoints,
     "code": _receive_code,
     "packages": _store_packages,
     "image": _inspect_image,

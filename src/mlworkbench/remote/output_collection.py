@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .checkpoints import checkpoint_size
 from .journal import log
 from .kept_files import collect_kept, find_unkept
 from .output_scan import record_outputs_with_retries
@@ -27,7 +28,8 @@ def collect_outputs(
         omitted = collect_kept(run, [*(spec.get("keep") or []), *files.keep])
         result = record_outputs_with_retries(run, is_canceled, waiting)
         left_out = files.unread.lines() + omitted + result.get("left_out", [])
-        return dict(result, left_out=left_out, unkept=find_unkept(run, files.recorded))
+        unkept = find_unkept(run, files.recorded)
+        return dict(result, left_out=left_out, unkept=unkept, checkpoints=checkpoint_size(run))
     except Exception as error:  # noqa: BLE001 - outputs may be anything
         log("the outputs could not be listed: %s: %s" % (type(error).__name__, error))
         return {"outputs": None, "output_bytes": None}

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 READABLE_FILES = frozenset(
-    "spec.json log build.log events.jsonl outputs.json supervisor.log exit.json gpu.jsonl effort.jsonl".split()
+    "spec.json log build.log events.jsonl outputs.json supervisor.log exit.json gpu.jsonl effort.jsonl"
+    " checkpoints.json".split()
 )
+CHECKPOINTS = "checkpoints/"  # prefix of names below that folder
 EVENTS = "events.jsonl"
 # Seconds between checks: this share of the time waited so far, within these bounds.
 MIN_PAUSE, MAX_PAUSE, PAUSE_SHARE = 0.004, 0.05, 0.05
@@ -189,6 +191,24 @@ def check_name(name: str) -> None:
         folder != "metrics" or not rest or "/" in rest or rest in (".", "..") or "\0" in rest
     ):
         raise ValueError("file %a cannot be read" % name)
+
+
+def read_run_file(run: RunFolder, name: str, offset: int, limit: int) -> bytes:
+    """Read a file of a run. Raise ValueError unless clients may read it."""
+    if not name.startswith(CHECKPOINTS):
+        check_name(name)
+        return read_regular_file(os.path.join(run.path, name), offset, limit)
+    try:
+        with FolderHandles(run.checkpoints) as folders:
+            descriptor = open_regular_file(folders, name[len(CHECKPOINTS) :])
+            if descriptor is None:
+                return b""
+            try:
+                return read_descriptor(descriptor, offset, limit)
+            finally:
+                os.close(descriptor)
+    except OSError:
+        return b""
 
 
 def read_regular_file(path: str, offset: int, limit: int) -> bytes:

@@ -10,6 +10,7 @@ from ..model import Run
 from ..remote.shared.layout import RunFolder
 from ..remote.shared.output_kinds import ONLY_ON_TARGET
 from ..sanitize import plain
+from . import units
 from .run_records import left_out
 
 _MAX_UNKEPT = 5
@@ -21,6 +22,16 @@ def describe_outputs(run: Run, folder: RunFolder) -> str:
     if run.spec.compute.address is None or os.path.exists(folder.fetch_marker):
         return f"in {plain(folder.outputs)}"
     return f"on {plain(run.spec.compute.name)}; download: mlw history download -r {run.id}"
+
+
+def describe_checkpoints(run: Run, folder: RunFolder) -> str | None:
+    """Return the size of the checkpoints and where they are, or None if there are none."""
+    if not run.checkpoint_bytes:
+        return None
+    size = units.size(run.checkpoint_bytes)
+    if run.spec.compute.address is None:
+        return f"{size}, in {plain(folder.checkpoints)}"
+    return f"{size}, on {plain(run.spec.compute.name)}; download: mlw history download -r {run.id} --checkpoints"
 
 
 def left_out_pairs(run: Run, folder: RunFolder) -> list[tuple[str, str]]:

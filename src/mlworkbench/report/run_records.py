@@ -65,6 +65,7 @@ def record(run: Run) -> dict[str, Any]:
         "archived": run.noted.archived,
         "outputs": run.outputs,
         "output_bytes": run.output_bytes,
+        "checkpoint_bytes": run.checkpoint_bytes,
         "log_bytes": run.log_size,
         "leftovers": list(run.leftovers),
         "left_out": left_out(run),

@@ -16,6 +16,7 @@ from ..hosts.host import Host
 from ..hosts.replies import MAX_NUMBER, Reply
 from ..model import Run
 from ..remote.shared.kept_reasons import (
+    CHECKPOINTS,
     GOING,
     OTHER,
     RECENT,
@@ -26,7 +27,7 @@ from ..remote.shared.kept_reasons import (
     USED,
     YOUNG_CODE,
 )
-from .fetch_state import unfetched_reason
+from .fetch_state import unfetched_checkpoints, unfetched_reason
 
 _MAX_NAMES = 100
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -52,6 +53,10 @@ WHY = {
     UNCOLLECTED: (
         "some outputs exist only on the target; to list them, run: mlw history info -r RUN; to remove them, run:"
         " {clean} --unfetched"
+    ),
+    CHECKPOINTS: (
+        "checkpoints not downloaded; to download them, run: mlw history download -r RUN --checkpoints; to remove them,"
+        " run: {clean} --unfetched"
     ),
     OTHER: "submitted by another laptop, which can remove them; to show them here, run: mlw history fetch -t {t}",
     UPLOADING: "an upload is in progress; try again later",
@@ -109,7 +114,8 @@ class RemoteCleaner:
         self._kept: dict[str, str] = {}
         for run in history.search(Query(hidden=True, inside=False)):
             if is_there(run):
-                why = unfetched_reason(run, history.paths.root.run(run.id))
+                folder = history.paths.root.run(run.id)
+                why = unfetched_reason(run, folder) or unfetched_checkpoints(run, folder)
                 if run.spec.origin is not None:  # only the laptop that submitted it may delete it
                     self._kept[run.id] = OTHER
                 elif why is None or (unfetched and run.status.final):

@@ -10,7 +10,7 @@ import os
 from ..model import Run
 from ..remote.shared import run_endings
 from ..remote.shared.atomic_files import read_json
-from ..remote.shared.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
+from ..remote.shared.kept_reasons import CHECKPOINTS, GOING, UNCOLLECTED, UNFETCHED
 from ..remote.shared.layout import RunFolder
 from ..remote.shared.output_kinds import ONLY_ON_TARGET
 from .local_copy import LocalCopy
@@ -48,6 +48,11 @@ def unfetched_reason(run: Run, folder: RunFolder) -> str | None:
     if count_listed(run) and not os.path.exists(folder.fetch_marker):
         return UNFETCHED
     return UNCOLLECTED if count_listed(run) and count_target_only(folder) else None
+
+
+def unfetched_checkpoints(run: Run, folder: RunFolder) -> str | None:
+    """Return CHECKPOINTS if the run has checkpoints that are not on this machine."""
+    return CHECKPOINTS if run.checkpoint_bytes and not os.path.exists(folder.checkpoint_list) else None
 
 
 def count_listed(run: Run) -> int:

@@ -199,7 +199,9 @@ def test_sources_are_what_the_recorded_links_lead_to():
 
 def test_only_this_much_of_the_run_folder_is_mounted():
     sources = [one.split(",")[1] for one in values(words({}), "--mount")]
-    assert sources == [f"source=/home/ada/.mlw/runs/r/{name}" for name in ("work", "metrics", "checkpoints", "log", "word")]
+    assert sources == [
+        f"source=/home/ada/.mlw/runs/r/{name}" for name in ("work", "metrics", "checkpoints", "log", "word")
+    ]
 
 
 def test_the_environment_cannot_lead_to_another_engine(monkeypatch):

@@ -25,6 +25,8 @@ from .environment_usage import (
     ASIDE,
     DIGEST,
     InUse,
+    describe_all,
+    describe_one,
     is_held,
     is_replaced_in_use,
     last_use,
@@ -262,3 +264,10 @@ class _Removal:
             totals = self.others.setdefault(kind, {"count": 0, "bytes": 0})
             totals["count"] += 1
             totals["bytes"] += freed
+
+
+HANDLERS = {
+    "environments": describe_all,
+    "environment": describe_one,
+    "environments-remove": handle_remove,
+}

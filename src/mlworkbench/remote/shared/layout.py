@@ -109,6 +109,7 @@ class RunFolder:
         self.events = _join(path, "events.jsonl")
         self.metrics = _join(path, "metrics")
         self.checkpoints = _join(path, "checkpoints")  # survives attempts
+        self.checkpoint_list = _join(path, "checkpoints.json")  # their digests, from the last request
         self.cancel = _join(path, "cancel.json")
         self.heartbeat = _join(path, "heartbeat")
         self.reserve = _join(path, "reserve")
