@@ -85,20 +85,7 @@ class RunFolder:
         self.path = path
         self.attempt = attempt
         self.attempts = _join(path, "attempts")
-        markers = path if attempt == 1 else _join(self.attempts, "%d" % attempt)
-        self.claim = _join(markers, "claim")
-        self.owner = _join(self.claim, "owner.json")
-        self.start_decision = _join(markers, "gate.json")
-        self.starting = _join(markers, "starting.json")
-        self.started = _join(markers, "started.json")
-        self.exit = _join(markers, "exit.json")
-        self.slot = _join(markers, "exit.slot")  # exit status, if exit.json cannot be written
-        self.stopping = _join(markers, "stopping.json")
-        self.watcher_lock = _join(markers, "watch")  # a lock, held by the launcher or its replacement
-        self.container_process = _join(
-            markers, "inside.json"
-        )  # first process in the container, with its PID on this machine
-        self.start_fifo = _join(markers, "word")  # a FIFO for the start signal
+        self._set_markers(path if attempt == 1 else _join(self.attempts, "%d" % attempt))
         self.spec = _join(path, "spec.json")
         self.handle = _join(path, "starter.json")  # only if submitted to a scheduler
         self.lock = _join(path, "lock")
@@ -131,6 +118,21 @@ class RunFolder:
         self.passwd = _join(path, "passwd")  # for Spark applications: Java looks up the user name
         self.pull = _join(path, "pull.json")  # exists while the image is being pulled
         self.build_log = _join(path, "build.log")
+
+    def _set_markers(self, markers: str) -> None:
+        self.claim = _join(markers, "claim")
+        self.owner = _join(self.claim, "owner.json")
+        self.start_decision = _join(markers, "gate.json")
+        self.starting = _join(markers, "starting.json")
+        self.started = _join(markers, "started.json")
+        self.exit = _join(markers, "exit.json")
+        self.slot = _join(markers, "exit.slot")  # exit status, if exit.json cannot be written
+        self.stopping = _join(markers, "stopping.json")
+        self.watcher_lock = _join(markers, "watch")  # a lock, held by the launcher or its replacement
+        self.container_process = _join(
+            markers, "inside.json"
+        )  # first process in the container, with its PID on this machine
+        self.start_fifo = _join(markers, "word")  # a FIFO for the start signal
 
     def at(self, attempt: int) -> "RunFolder":
         """Return the paths for another attempt of this run."""
