@@ -36,6 +36,7 @@ _LAZY_IMPORTS = {
     "SweepOptions": "mlworkbench.submit_request",
     "RunHandle": "mlworkbench.runs.handle",
     "get_run": "mlworkbench.runs.handle",
+    "load_ipython_extension": "mlworkbench.notebook",
     "submit": "mlworkbench.runs.handle",
     "user_paths": "mlworkbench.paths",
 }

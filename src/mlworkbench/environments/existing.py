@@ -15,6 +15,7 @@ from ..errors import ConfigError
 from ..model import Interpreter
 from ..remote.shared.program_lookup import is_in_project, is_inside, is_shim
 from ..remote.shared.untrusted_json import parse_json
+from .notebook_python import jupyter_note, kernel_python
 from .selection_request import EnvironmentRequest, ResolvedEnvironment
 
 MIN_VERSION = (3, 5)  # required by the in-run library
@@ -33,7 +34,13 @@ _CACHE_ENTRIES = 64
 def existing(site: EnvironmentRequest) -> ResolvedEnvironment:
     """Return the user-managed environment on this machine, which needs no resolving or installing."""
     find = inspect_python if site.dry_run else find_python
-    interpreter = find(site.compute.python_location, site.environ, site.root, site.paths.interpreters)
+    location = site.compute.python_location
+    kernel = kernel_python(site.environ) if is_path_search(location) else None
+    interpreter = find(kernel or location, site.environ, site.root, site.paths.interpreters)
+    if kernel:
+        interpreter = replace(interpreter, reason="Python of the notebook kernel")
+    elif is_path_search(location) and (note := jupyter_note(interpreter, site.environ)):
+        site.tell(note)
     version = None if interpreter.version == UNCHECKED else _dotted(interpreter.version)
     lock = {"kind": "existing", "python": interpreter.path, "version": version}
     return ResolvedEnvironment(lock, interpreter)

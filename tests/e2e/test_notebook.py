@@ -1,0 +1,103 @@
+"""Submit from a notebook kernel, and from a terminal of Jupyter. The kernel is a real ipykernel process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import mlworkbench
+from tests.e2e.python_environments import cached_environment
+
+TRAIN = """
+import sys, ipykernel
+from mlworkbench import log
+print("python", sys.executable, sys.argv[1:])
+log("loss", float(sys.argv[1]))
+"""
+CLIENT = """
+import json, sys
+from jupyter_client.manager import start_new_kernel
+manager, client = start_new_kernel(startup_timeout=120)
+results = []
+for cell in json.load(sys.stdin):
+    texts = []
+    def collect(message):
+        content = message["content"]
+        texts.append(content.get("text") or "".join(content.get("data", {}).get("text/plain", "")))
+    reply = client.execute_interactive(cell, output_hook=collect, timeout=120)
+    results.append([reply["content"]["status"], "".join(texts)])
+client.stop_channels()
+manager.shutdown_kernel(now=True)
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel_python():
+    """A user's environment with Jupyter's kernel. mlworkbench comes from PYTHONPATH."""
+    return cached_environment("notebook", "ipykernel", "jupyter_client")
+
+
+@pytest.fixture
+def notebook(user, kernel_python):
+    """A function that runs cells in a new kernel, and returns the status and the text of each."""
+    sources = [Path(mlworkbench.__file__).parents[1], Path(sysconfig.get_paths()["purelib"])]
+    env = {**user.env, "PYTHONPATH": ":".join(map(str, sources))}
+
+    def run(project: Path, *cells: str) -> list[list[str]]:
+        done = subprocess.run(
+            [kernel_python, "-c", CLIENT],
+            cwd=project,
+            env=env,
+            input=json.dumps(cells),
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+        assert done.returncode == 0, done.stderr
+        results: list[list[str]] = json.loads(done.stdout.splitlines()[-1])
+        return results
+
+    return run
+
+
+def test_magic_and_function_use_the_python_of_the_kernel(user, notebook, kernel_python):
+    project = user.project("demo", train=TRAIN)
+    (project / "explore.ipynb").write_text('{"cells": []}')
+    loaded, submitted, failed, called, as_notebook = notebook(
+        project,
+        "%load_ext mlworkbench\nrate = 0.5",
+        "%mlw submit train.py {rate} 'two words'",
+        "%mlw submit missing.py",
+        """import mlworkbench
+run = mlworkbench.submit(".", mlworkbench.Request("train.py", ["0.25"]))
+print(run.wait().status.value, *run.logs())""",
+        "%mlw submit explore.ipynb",
+    )
+    assert loaded == ["ok", ""]
+    assert submitted[0] == "ok"
+    assert f"python {kernel_python} ['0.5', 'two words']" in submitted[1]
+    assert "loss" in submitted[1]
+    assert failed[0] == "error", "later cells must not run"
+    assert "missing.py" in failed[1]
+    assert called[0] == "ok"
+    assert called[1].startswith(f"Completed python {kernel_python} ['0.25']")
+    assert as_notebook[0] == "error"
+    assert "run 'jupyter nbconvert --to script explore.ipynb', then 'mlw submit explore.py'" in as_notebook[1]
+
+
+def test_a_terminal_of_jupyter_names_the_python(user, kernel_python):
+    project = user.project("demo", train="print('done')")
+    terminal = {"JUPYTER_SERVER_URL": "http://localhost:8888/", "JUPYTER_SERVER_ROOT": str(project)}
+    done = user.mlw("submit", "train.py", cwd=project, env=terminal)
+    (note,) = [line for line in done.err.splitlines() if "notebook kernel" in line]
+    assert note.startswith("note: the script uses /")
+    assert "run '%mlw submit' in the notebook" in note
+    active = {"VIRTUAL_ENV": str(kernel_python.parents[1]), "PATH": f"{kernel_python.parent}:{user.env['PATH']}"}
+    done = user.mlw("submit", "train.py", cwd=project, env={**terminal, **active})
+    assert "notebook kernel" not in done.err
+    assert "notebook kernel" not in user.mlw("submit", "train.py", cwd=project).err
