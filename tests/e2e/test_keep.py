@@ -6,6 +6,9 @@ import os
 
 import pytest
 
+from tests.e2e.test_tracking import LocalTarget
+from tests.machines.network import wait_until
+
 LEAVE = """
 import os
 for path in ("hf_out/model.bin", "wandb/run-1/x.wandb", "lightning_logs/v0/checkpoints/a.ckpt", "mlflow.db",
@@ -64,3 +67,28 @@ def test_kept_files_are_downloaded(shared_target):
     assert (outputs / "lightning_logs" / "v0" / "checkpoints" / "a.ckpt").read_text() == "x" * 10
     assert (outputs / "wandb" / "run-1" / "x.wandb").exists()
     assert "Not kept:  hf_out/, mlflow.db; to collect them" in done.err
+
+
+OUTSIDE = """
+import os, time
+home = os.path.expanduser("~")
+os.makedirs(home + "/tb")
+with open(home + "/tb/events.out.tfevents.1", "w"):
+    while not os.path.exists(home + "/go"):
+        time.sleep(0.01)
+"""
+
+
+def test_data_outside_of_the_working_copy_is_named(laptop):
+    target = LocalTarget(laptop, "local")
+    (target.project / "train.py").write_text(OUTSIDE)
+    run = target.detach("train.py")
+    samples = laptop.folder(run) / "effort.jsonl"  # files are examined with each sample
+    wait_until(lambda: samples.exists() and samples.read_bytes().count(b"\n") >= 2, "two samples", 60)
+    target.release()
+    done = target.mlw("logs", "-f", run)
+    assert done.code == 0, done
+    problem = "TensorBoard data outside of the working copy, not recorded and not kept; write to outputs/ instead"
+    (line,) = [line for line in done.err.splitlines() if line.startswith("Skipped:")]
+    assert line.split(None, 1)[1] == f"{laptop.home}/tb: {problem}"
+    assert laptop.info(run)["left_out"] == [f"{laptop.home}/tb: {problem}"]

@@ -1,4 +1,4 @@
-"""CPU and memory usage of a run, written to ``effort.jsonl`` with one line per sample."""
+"""CPU and memory usage of a run, written to ``effort.jsonl`` with one line per sample, and files outside of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 
 from ..markers import is_alive
+from ..outside_files import OutsideFiles
 from ..process_memory import MemoryUsage
 from ..process_usage import ProcessUsage
 from ..shared.atomic_files import read_json
@@ -17,6 +18,8 @@ from .companion import Companion
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
+
+    from ..script_files import ScriptFiles
 
 # (maximum age of the run in seconds, seconds between two samples)
 _PAUSES = ((10.0, 0.5), (60.0, 2.0), (3600.0, 10.0))
@@ -35,6 +38,7 @@ class UsageMonitor(Companion):
         self._run = run
         self._usage: Optional[ProcessUsage] = None
         self._memory = MemoryUsage()
+        self._outside = OutsideFiles(run.path)
         self._began = self._next = 0.0
 
     def tick(self, facts: Optional[Dict[str, Any]]) -> None:
@@ -47,10 +51,14 @@ class UsageMonitor(Companion):
             self._usage = ProcessUsage(lambda: self._roots(facts))
             self._began = now - max(0.0, time.time() - facts["time"])
         self._usage.sample(now)
+        self._outside.look(self._usage.pids())
         self._write(now - self._began)
         took, age = time.monotonic() - now, now - self._began
         pace = next((pace for until, pace in _PAUSES if age < until), _MAX_PAUSE)
         self._next = now + max(pace, _PAUSE_FACTOR * took)
+
+    def describe_files(self, files: ScriptFiles) -> None:
+        self._outside.describe(files)
 
     def _roots(self, facts: Dict[str, Any]) -> List[int]:
         if facts.get("pid"):

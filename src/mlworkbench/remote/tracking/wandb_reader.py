@@ -130,7 +130,7 @@ class WandbReader(LogFileReader):
             raise _UnknownFormat("its format is unknown")
         for _, record in iterate_records(data[len(HEADER) :], len(HEADER)):
             kind, fields, _ = parse_record(record)
-            if kind == VERSION and not _is_readable(fields.get("min_consumer", "")):
+            if kind == VERSION and fields and not _is_readable(fields.get("min_consumer", "")):
                 writer = str(fields.get("producer", "")).partition("+")[0][:50]
                 raise _UnknownFormat("the format of wandb %s is unknown" % writer)
             if kind == RUN:

@@ -14,6 +14,7 @@ import pytest
 from mlworkbench.remote.companions.group import CompanionGroup
 from mlworkbench.remote.companions.usage_monitor import UsageMonitor
 from mlworkbench.remote.process_memory import MemoryUsage
+from mlworkbench.remote.script_files import ScriptFiles
 from mlworkbench.remote.shared import machine
 from mlworkbench.remote.shared.layout import RunFolder
 from tests.machines.network import wait_until
@@ -51,6 +52,48 @@ def test_usage_of_a_run_is_recorded(tmp_path, busy, inside):
 
     wait_until(has_sample, "a sample of a busy process")
     assert all(line["processes"] == 1 and line["t"] >= 0 for line in read_lines(run))
+
+
+OUTSIDE = "outside of the working copy, not recorded and not kept; write to outputs/ instead"
+WRITING = """
+import os, sys, time
+held = []
+for path in sys.argv[1:]:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    held.append(open(path, "a"))
+held.append(open(sys.argv[1].replace("tb/", "only-read/")))
+time.sleep(1000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_data_outside_of_the_working_copy_is_named(tmp_path):
+    run = RunFolder(str(tmp_path / "demo-run"))
+    paths = [
+        "tb/events.out.tfevents.1", "hf_out/a/model.safetensors", "demo-run/work/x.pt", ".cache/y.pt", "hf_cache/z.pt",
+        "box/demo-run/work/x.pt", "notes/train.log", "data/tmpab12cd_x/x.pt",
+    ]  # fmt: skip
+    (tmp_path / "only-read").mkdir()
+    (tmp_path / "only-read" / "events.out.tfevents.1").touch()
+    arguments = [sys.executable, "-c", WRITING, *(str(tmp_path / path) for path in paths)]
+    with subprocess.Popen(arguments) as process:
+        try:
+            usage = UsageMonitor(run)
+
+            def lines() -> list[str]:
+                usage.tick({"pid": process.pid, "time": time.time()})
+                files = ScriptFiles()
+                usage.describe_files(files)
+                return files.unread.lines()
+
+            wait_until(lambda: len(os.listdir(f"/proc/{process.pid}/fd")) > len(paths) + 3, "all files are open")
+            usage._next = 0.0
+            assert lines() == [
+                f"{tmp_path}/hf_out/a: checkpoints {OUTSIDE}",
+                f"{tmp_path}/tb: TensorBoard data {OUTSIDE}",
+            ]
+        finally:
+            process.kill()
 
 
 def test_unknown_processes_are_left_out(tmp_path):

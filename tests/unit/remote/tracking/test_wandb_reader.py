@@ -148,6 +148,7 @@ UNKNOWN = {
     "newer": (HEADER + version(b"1.0.0"), "the format of wandb 0.99.0 is unknown"),
     "invalid": (HEADER + version(b"x"), "the format of wandb 0.99.0 is unknown"),
     "empty": (HEADER, "it contains no run"),
+    "old, without a version": (HEADER + chunk(b"\xaa\x01\x00"), "it contains no run"),
     "damaged": (HEADER + chunk(b"abc")[:-1] + b"x", "a wrong checksum"),
 }
 
