@@ -772,6 +772,35 @@ def test_a_hanging_disk_does_not_exhaust_memory(runner):
     assert out == "1000\n"
 
 
+@pytest.mark.parametrize("problem", ["slow", "failing"])
+def test_after_a_slow_or_failed_write_only_the_thread_writes(runner, problem):
+    runner.run(
+        """
+        import os, threading, time
+        import mlworkbench._log as module
+        from mlworkbench._log import log_point
+        from mlworkbench import run
+        metrics = os.path.join(run.folder, "metrics")
+        if "PROBLEM" == "slow":
+            module._SLOW_WRITE = -1000
+        else:
+            open(metrics, "w").close()
+        start = time.time()
+        for i in range(5): log_point("a", i, start + i)     # as from a script that logs rarely
+        assert [thread.name for thread in threading.enumerate()][1:] == ["mlworkbench"]
+        if "PROBLEM" == "failing":
+            os.remove(metrics)
+        def lines():
+            names = os.listdir(metrics) if os.path.isdir(metrics) else []
+            return sum(open(os.path.join(metrics, name)).read().count("\\n") for name in names)
+        while lines() < 5: time.sleep(0.01)
+        os._exit(0)
+        """.replace("PROBLEM", problem),
+        stderr=None,
+    )
+    assert [value for _, value, _ in runner.points()] == list(range(5))
+
+
 @ON_POSIX
 def test_a_partial_write_is_continued(runner):
     runner.run(
