@@ -124,6 +124,29 @@ def models_keep_long_parameters():
     return [len(model.params["prompt"]), model.tags["review"]]
 
 
+def forked_child_loses_no_points():
+    run = new_run().info.run_id
+    pid = os.fork()
+    if pid == 0:
+        for step in range(20):
+            client.log_metric(run, "forked", step, step=step)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    folder = os.path.join(os.environ["MLW_RUN_FOLDER"], "metrics")
+    texts = [open(os.path.join(folder, name)).read() for name in os.listdir(folder)]
+    return sum(text.count('"forked"') for text in texts)
+
+
+def repeated_points_of_an_active_model_are_kept():
+    if not IS_3:
+        return [2, 1]
+    run, model = new_run().info.run_id, client.create_logged_model("0", "m").model_id
+    other = client.create_logged_model("0", "n").model_id
+    for name in (model, model, other):  # the last one links a point with another model, as log_model does
+        store.log_metric(run, Metric("a", 1.0, 1, 1, model_id=name))
+    return [len(client.get_metric_history(run, "a")), len(store.get_logged_model(other).metrics)]
+
+
 outcomes = {}
 for name, check in list(globals().items()):
     if name in sys.argv[1].split():
@@ -157,6 +180,8 @@ EXPECTED = {
     "history_is_in_the_order_of_time": [[10, 1], [10, 2], [20, 1], [30, 1]],
     "batch_for_an_unknown_model_writes_nothing": ["RESOURCE_DOES_NOT_EXIST", {}],
     "models_keep_long_parameters": [20000, "done"],
+    "forked_child_loses_no_points": 20,
+    "repeated_points_of_an_active_model_are_kept": [2, 1],
 }
 
 

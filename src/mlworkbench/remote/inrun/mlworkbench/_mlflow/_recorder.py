@@ -10,7 +10,7 @@ import os
 
 from mlflow.utils.file_utils import local_file_uri_to_path
 
-from .._log import log_point, record
+from .._log import flush, log_point, record
 from ._location import relative_to_outputs
 
 _STATUS = {
@@ -36,6 +36,12 @@ class Recorder(object):
         self._find = find
         self._first = None  # ID of the first MLflow run
         self._noted_several = False  # this process has recorded that there are several top-level runs
+        self._pid = os.getpid()
+
+    def complete(self):
+        """End a call. A forked child may end with os._exit, so it writes at once, as MLflow's stores do."""
+        if os.getpid() != self._pid:
+            flush()
 
     # -- runs ----------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ class RunJournal(object):
         self.params = {}
         self.tags = {}
         self._latest = {}  # name -> point
-        self._recent = {}  # name -> last timestamp and the points with this timestamp
+        self._recent = {}  # name -> last timestamp and the points with this timestamp, with their model IDs
         self._datasets = {}  # (name, digest) -> dataset and its tags
         self._model_inputs = {}
         self._outputs = {}  # model ID -> step
@@ -68,21 +68,19 @@ class RunJournal(object):
             self._latest[name] = point
         recent = self._recent.get(name)
         if recent is None or recent[0] != timestamp or len(recent[1]) >= _MAX_REMEMBERED:
-            recent = self._recent[name] = (timestamp, set())
-        recent[1].add((step, repr(value)))
+            recent = self._recent[name] = (timestamp, {})
+        recent[1].setdefault((step, repr(value)), more[0] if more else None)
 
-    def has_point(self, metric):
-        """Return whether the run already has this point."""
+    def has_point_without(self, metric):
+        """Return whether the run already has this point, but without this model."""
         recent = self._recent.get(metric.key)
-        if recent is None:
+        if recent is None or metric.timestamp > recent[0]:
             return False
         point = (metric.step, repr(float(metric.value)))
         if metric.timestamp == recent[0] and point in recent[1]:
-            return True
-        if metric.timestamp > recent[0]:
-            return False
+            return recent[1][point] != metric.model_id
         earlier = [m for m in self.history(metric.key) if m.timestamp == metric.timestamp]
-        return any((m.step, repr(m.value)) == point for m in earlier)
+        return any((m.step, repr(m.value)) == point and m.model_id != metric.model_id for m in earlier)
 
     # -- entities ------------------------------------------------------------------------------------------
 

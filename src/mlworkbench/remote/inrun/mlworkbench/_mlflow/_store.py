@@ -112,6 +112,7 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
                 self._recorder.release_first()
             raise
         self._recorder.created(facts, values)
+        self._recorder.complete()
         return self.get_run(run_id)
 
     def _run_location(self, experiment, run_id, is_first):
@@ -144,6 +145,7 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
     def _change_run(self, run, changes, lines):
         run.journal.append(["info", changes], *lines)
         self._recorder.changed(run.refresh().facts)
+        self._recorder.complete()
 
     def delete_run(self, run_id):
         with locked():
@@ -203,10 +205,10 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
             _check_unchanged(run, param)
         model_ids = {_model_id(metric) for metric in metrics} - {None, ""}
         models = {model_id: self._model(model_id, allow_deleted=True) for model_id in model_ids}
-        # log_model repeats points to link them with the model (MLflow 3). MLflow's databases drop them, too.
+        # log_model repeats points to link them with the model (MLflow 3).
         points = metrics
         if models:
-            points = [metric for metric in metrics if not (_model_id(metric) and run.has_point(metric))]
+            points = [metric for metric in metrics if not (_model_id(metric) and run.has_point_without(metric))]
         lines = [["param", param.key, param.value] for param in params]
         lines += [metric_line(metric) for metric in points]
         lines += [["tag", tag.key, tag.value] for tag in tags]
@@ -226,6 +228,7 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
             self._recorder.tag(run.facts, tag.key, tag.value)
         if names:
             self._recorder.changed(run.refresh().facts)
+        self._recorder.complete()
 
     def delete_tag(self, run_id, key):
         with locked():
