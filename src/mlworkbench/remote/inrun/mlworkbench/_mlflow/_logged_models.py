@@ -54,17 +54,26 @@ class _ModelJournal(object):
             if before is None or point_order(values[4:]) >= point_order(before[1:]):
                 self._latest[name, dataset, digest] = values[3:]
 
-    def entity(self, no_metrics=None):
-        """Return the model. If it has no metrics, ``no_metrics`` is used, because MLflow's searches need a list."""
+    def entity(self):
+        """Return the model with all points, as MLflow's databases do, but each of them only once."""
+        points = {tuple(line[1:]): None for line in self.journal.read_all("metric")}
+        return self._entity(list(points) or None)
+
+    def searchable(self):
+        """Return the model with the latest points only, which searches compare. Without any, they need a list."""
+        return self._entity([key + tuple(point) for key, point in self._latest.items()])
+
+    def _entity(self, points):
         from mlflow.entities import LoggedModel, LoggedModelStatus  # noqa: PLC0415 - new in MLflow 3
 
-        metrics = [
-            make_metric(point[0], name, point[1], point[2], point[3], self.facts["model_id"], dataset, digest)
-            for (name, dataset, digest), point in self._latest.items()
+        model_id = self.facts["model_id"]
+        metrics = points and [
+            make_metric(run_id, name, value, timestamp, step, model_id, dataset, digest)
+            for name, dataset, digest, run_id, value, timestamp, step in points
         ]
         facts = {name: value for name, value in self.facts.items() if name != "lifecycle_stage"}
         facts["status"] = LoggedModelStatus(facts["status"])
-        return LoggedModel(tags=dict(self.tags), params=dict(self.params), metrics=metrics or no_metrics, **facts)
+        return LoggedModel(tags=dict(self.tags), params=dict(self.params), metrics=metrics, **facts)
 
 
 class LoggedModelsMixin(object):
@@ -176,7 +185,9 @@ class LoggedModelsMixin(object):
             models = self._models_of([str(experiment) for experiment in experiment_ids])
         conditions = [filter_string, datasets] if datasets else [filter_string]  # MLflow 3.0 has no datasets here
         models = Search.sort(Search.filter_logged_models(models, *conditions), order_by)
-        return PagedList(*Search.paginate(models, page_token, max_results or _MAX_RESULTS))
+        page, token = Search.paginate(models, page_token, max_results or _MAX_RESULTS)
+        with locked():
+            return PagedList([self._model(model.model_id, allow_deleted=True).entity() for model in page], token)
 
     def _models_of(self, experiment_ids):
         models = []
@@ -186,7 +197,7 @@ class LoggedModelsMixin(object):
             except MlflowException:
                 continue  # deleted
             if model.facts["experiment_id"] in experiment_ids:
-                models.append(model.entity(no_metrics=[]))
+                models.append(model.searchable())
         return models
 
 
