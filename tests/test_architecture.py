@@ -41,6 +41,7 @@ LAYERS = [
         "attachments",
         "client_identity",
         "container_consents",
+        "saved_views",
         "user_settings",
         "explain",
     },

@@ -130,6 +130,7 @@ class _CommandLine:
             "target": find_targets,
             "runconfig": find_runconfigs,
             "script": find_scripts,
+            "view": find_views,
             "symptom": find_explain_pages,
         }.get(kind)
         return "", find(self.folder, current) if find else []
@@ -188,6 +189,14 @@ def find_scripts(folder: str | None, prefix: str = "") -> Suggestions:
         if len(paths) >= _MAX_SUGGESTIONS:
             break
     return [(path, "") for path in paths]
+
+
+def find_views(folder: str | None, prefix: str = "") -> Suggestions:
+    """Return the saved views of the project."""
+    from ..paths import user_paths  # noqa: PLC0415
+    from ..saved_views import SavedViews  # noqa: PLC0415
+
+    return [(name, "") for name in SavedViews(user_paths(), _read_project_id(folder)).all()]
 
 
 def find_explain_pages(folder: str | None, prefix: str = "") -> Suggestions:

@@ -18,4 +18,5 @@ class CompletionKind(str):
 complete_run = CompletionKind("run")
 complete_target = CompletionKind("target")
 complete_runconfig = CompletionKind("runconfig")
+complete_view = CompletionKind("view")
 complete_symptom = CompletionKind("symptom")

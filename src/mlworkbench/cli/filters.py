@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from .command import option_section
-from .completion_types import complete_run
+from .completion_types import complete_run, complete_view
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -48,6 +48,19 @@ def list_options(function: Function) -> Function:
         click.option("-L", "--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Maximum number of runs"),
     )
     return filter_options(option_section("Filters", *options)(option_section("Display", *display)(function)))
+
+
+def group_option(function: Function) -> Function:
+    """Add ``--group``. The command receives it as ``group``."""
+    help = "Group by parameter, tags.NAME, or key; show mean metrics"
+    return option_section("Display", click.option("--group", metavar="NAME", help=help))(function)
+
+
+def view_option(function: Function) -> Function:
+    """Add ``--view``. The command receives it as ``view_name``."""
+    help = "Saved view to open; other options override its settings"
+    option = click.option("--view", "view_name", metavar="NAME", shell_complete=complete_view, help=help)
+    return option_section("Display", option)(function)
 
 
 def columns_option(function: Function) -> Function:

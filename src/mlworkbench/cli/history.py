@@ -16,9 +16,8 @@ from ..report import units
 from ..report.run_filters import make_query, require_known_names
 from ..report.run_records import LIST_COLUMNS
 from . import render
-from .command import option_section
 from .command_tree import LazyGroup
-from .filters import columns_option, list_options
+from .filters import columns_option, group_option, list_options, view_option
 from .messages import NO_RUNS, SUBMIT_HINT
 from .options import get_project_or_none, global_options, project_option, result_options
 from .run_tables import show_run, show_run_file, show_runs
@@ -35,6 +34,7 @@ TIMEOUT = 3.0  # seconds to wait for remote machines; lists may show the last kn
         "best": ("best:best", "Show the best runs by a metric"),
         "compare": ("compare:compare", "Compare runs"),
         "metrics": ("metrics:metrics", "Show metrics as a table, chart, or points"),
+        "view": ("history_view:view", "Save and list views of the run list"),
         "tag": ("annotate:tag", "Add, remove, or list tags"),
         "note": ("annotate:note", "Set or remove the note of a run"),
         "rename": ("annotate:rename", "Rename a run"),
@@ -55,13 +55,14 @@ def history() -> None:
 )
 @click.option("-a", "--all", "all_projects", is_flag=True, help="Include all projects")
 @list_options
-@option_section(
-    "Display", click.option("--group", metavar="NAME", help="Group by parameter, tags.NAME, or key; show mean metrics")
-)
+@group_option
+@view_option
 @project_option
 @columns_option
 @result_options
-def list_runs(all_projects: bool, folder: str | None, output: str, query: str | None, **options: Any) -> None:
+def list_runs(
+    all_projects: bool, folder: str | None, output: str, query: str | None, view_name: str | None, **options: Any
+) -> None:
     """List runs.
 
     The newest run comes first. Columns include metrics and the parameters that differ between runs.
@@ -75,6 +76,11 @@ def list_runs(all_projects: bool, folder: str | None, output: str, query: str | 
     Sweep runs and nested runs are hidden unless you use --children, --parent, --where, --text, --sort, --tag, or
     --status.
     """
+    if view_name is not None:
+        from .history_view import apply_view, open_views  # noqa: PLC0415 - only --view needs it
+
+        is_table = output == "table" and query is None
+        options = apply_view(options, view_name, open_views(folder, all_projects), is_table=is_table)
     if options["group"] is not None and options["columns"] is not None:
         raise UsageError("--columns and --group cannot be used together", "omit one of them")
     with _index_progress() as progress:
