@@ -358,7 +358,7 @@ class Run:
     spark: JsonDict | None = None  # keys: application, progress, losses; as the target reported them, within limits
     metrics: Mapping[str, Any] = field(default_factory=dict)  # latest value for each name
     spans: Mapping[str, Span] = field(default_factory=dict)  # for numeric metrics
-    # Metrics that do not come from the in-run library: name → source ("tensorboard" or "spoken") and name there
+    # Metrics that do not come from the in-run library: name → source (a name in EXTERNAL_METRICS) and name there
     metric_sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)  # as the script logged them; see also history.parameters
     told_tags: Mapping[str, Any] = field(default_factory=dict)  # set by the script: name → value

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.history.ingest import ingest_bytes
-from mlworkbench.history.nested_runs import children_of
+from mlworkbench.history.nested_runs import child_id, children_of
 from mlworkbench.history.rows import ReadPosition
+from mlworkbench.history.series.series_store import Series
 from mlworkbench.model import Run, Status
 from mlworkbench.remote.kept_files import find_unkept
 from mlworkbench.remote.script_files import ScriptFiles
@@ -59,6 +60,11 @@ def history(run: RunFolder) -> Run:
     return ingest_bytes(Run(SPEC), ReadPosition(), {"metrics/mlflow": path.read_bytes()})[0]
 
 
+def run_of(run: RunFolder, child: Run) -> str:
+    """Return MLflow's ID of a child run."""
+    return next(name for name in history(run).children if child_id(SPEC.id, name) == child.id)
+
+
 def database(run: RunFolder, name: str = "mlflow.db", tables: str = TABLES) -> sqlite3.Connection:
     connection = sqlite3.connect(os.path.join(run.work, name))
     connection.executescript(tables)
@@ -93,6 +99,10 @@ def test_recorded_stores_of_mlflow(run, store):
     (child,) = children_of(recorded)
     assert (child.metrics, child.status, child.spec.parent) == ({"loss": 9.0}, Status.COMPLETED, SPEC.id)
     assert child.started and child.ended and child.started > STARTED
+    with Series(run) as series:
+        series.catch_up()
+        assert list(series.points("loss").values) == [1.0, 0.5, 1 / 3]
+        assert list(series.points("loss", run_of(run, child)).values) == [9.0]
     (artifact,) = files.unread.lines()
     assert artifact.endswith("/artifacts/a/t.txt: an MLflow artifact outside of outputs/")
     write_record(run.placed, {"version": VERSION, "digest": "d", "files": {}})
