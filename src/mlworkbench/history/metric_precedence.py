@@ -1,7 +1,7 @@
 """Decide which source of a metric is shown if several sources report the same name.
 
-The in-run library (also MLflow and azureml) comes first, then MLflow stores, W&B, TensorBoard, and printed lines. Points
-of different sources are never mixed: a series from a later source gets a prefix, such as ``tensorboard/loss`` or
+The in-run library (also MLflow and azureml) comes first, then MLflow stores, W&B, TensorBoard, and printed lines.
+Points of different sources are never mixed: a series from a later source gets a prefix, such as ``tensorboard/loss`` or
 ``log/loss``.
 """
 
