@@ -8,7 +8,7 @@ import threading
 from typing import BinaryIO
 
 from ..errors import MlwError, UsageError
-from ..export.mlflow.artifacts import ArtifactUploader, Withheld, open_plain
+from ..export.mlflow.artifacts import ArtifactUploader, Withheld
 from ..export.mlflow.rest_client import Server
 from ..export.mlflow.run_export import Exporter, ExportResult
 from ..export.run_data import Item, make_items
@@ -18,6 +18,7 @@ from ..model import Run
 from ..report import units
 from ..report.run_records import record, to_display
 from ..runfiles.fetch_state import count_listed
+from ..runfiles.script_records import open_plain
 from ..runfiles.secret_masking import Mask
 from ..secret_sources import find_secret
 from ..targets.target_factory import open_target

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,7 +16,7 @@ from ...errors import HostError
 from ...history.journal_parsing import strict_json
 from ...history.series.series_store import Series
 from ...model import JsonDict
-from ...remote.shared.folder_tree import READ
+from ...runfiles.script_records import open_plain
 from ..run_data import Item, files_of, open_output, points_of
 from .name_mapping import NameMapper
 from .rest_client import Server
@@ -129,15 +128,6 @@ class ArtifactUploader:
         values = _non_numeric_values(item)
         if values:
             yield "values.json", _json(values)
-
-
-def open_plain(path: str) -> BinaryIO:
-    """Open a regular file in a run folder; raise OSError if it is not a regular file."""
-    handle = os.open(path, READ | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise FileNotFoundError(path)
-    return open(handle, "rb")
 
 
 def _non_numeric_values(item: Item) -> JsonDict:

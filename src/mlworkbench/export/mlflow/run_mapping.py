@@ -5,7 +5,6 @@ The only side effect is reading run files.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,10 +13,9 @@ from ...history.journal_parsing import strict_json
 from ...history.parameters import run_parameters, text
 from ...history.series.series_store import NO_STEP, Series
 from ...model import JsonDict, Status
-from ...remote.shared.untrusted_json import parse_json
+from ...runfiles.script_records import read_records
 from ...targets.types import is_local_process
 from ..run_data import Item
-from .artifacts import open_plain
 from .name_mapping import MAX_NAME_LENGTH, MAX_PARAM_LENGTH, NameMapper, truncate
 
 RUN_ID = "mlw.run_id"  # identifies the run in later exports
@@ -35,7 +33,6 @@ _DATASET_PREFIX = "mlflow.dataset."
 _OVERRIDDEN_TAGS = (PARENT, "mlflow.runName", "mlflow.note.content")
 _MAX_TIME = 2**63 - 1
 _LARGEST = 1.7976931348623157e308  # stored by MLflow's databases instead of infinity
-_MAX_LINE = 1 << 20
 
 
 class Point(NamedTuple):
@@ -182,7 +179,7 @@ def datasets_of(item: Item) -> list[JsonDict]:
     if not any(name.startswith(_DATASET_PREFIX) for name in item.run.told_tags):
         return []
     datasets: dict[tuple[str, str, str], JsonDict] = {}
-    for record in _records(item.folder.metrics, b'"dataset"'):
+    for _, record in read_records(item.folder, "dataset"):
         if record.get("run") != item.child:
             continue
         facts = {name: str(record.get(name) or "")[:limit] for name, limit in _DATASET_FIELDS.items()}
@@ -196,27 +193,3 @@ def datasets_of(item: Item) -> list[JsonDict]:
 
 
 _DATASET_FIELDS = {"name": 500, "digest": 36, "source_type": 36, "source": 60_000, "schema": 60_000, "profile": 60_000}
-
-
-def _records(folder: str, mark: bytes) -> Iterator[JsonDict]:
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return
-    for name in names:
-        try:
-            with open_plain(os.path.join(folder, name)) as file:
-                while line := file.readline(_MAX_LINE):
-                    if mark in line and b'"k"' in line:
-                        yield from _record(line)
-        except OSError:
-            continue
-
-
-def _record(line: bytes) -> Iterator[JsonDict]:
-    try:
-        record = parse_json(line)
-        if record["k"] == "dataset" and isinstance(record["d"], dict):
-            yield record["d"]
-    except (ValueError, KeyError, TypeError):
-        return

@@ -31,6 +31,7 @@ EXTERNAL_METRICS = MLFLOW_METRICS, WANDB_METRICS, TENSORBOARD_METRICS, PRINTED_M
     "tensorboard",
     "spoken",
 )
+MLFLOW_DATABASE = "mlflow/mlflow.db"  # below outputs/: traces and registered models of a script that uses MLflow
 CONTAINED = "-contained"  # suffix of a warm copy for containers only
 
 
@@ -95,6 +96,7 @@ class RunFolder:
         self.supervisor_log = _join(path, "supervisor.log")
         self.events = _join(path, "events.jsonl")
         self.metrics = _join(path, "metrics")
+        self.packages = _join(self.metrics, "packages")  # packages of an existing Python
         self.checkpoints = _join(path, "checkpoints")  # survives attempts
         self.checkpoint_list = _join(path, "checkpoints.json")  # their digests, from the last request
         self.cancel = _join(path, "cancel.json")
