@@ -250,6 +250,9 @@ class _Recorder:
 
     def file(self, data: JsonDict) -> None:
         entry = {"as": str(data["as"])[:20]}
+        before = self.files.get(str(data["path"]))
+        if before and entry["as"] == "file" != before.get("as"):
+            return  # MLflow's log_table appends to a table by logging the file again
         if isinstance(data.get("name"), str):
             entry["name"] = data["name"][:_MAX_NAME]
         step = data.get("step")

@@ -28,3 +28,11 @@ def test_last_value_follows_the_step_then_the_time(points, expected):
         summary = SummaryBuilder(make_run())
         summary.take([{"n": "acc", "v": value, "t": when, "s": step} for step, when, value in order])
         assert summary.run().metrics["acc"] == expected
+
+
+def test_appending_to_a_table_keeps_its_kind():
+    """MLflow's log_table logs the file again for each call, as a file without a name."""
+    table, again = {"path": "a.json", "name": "a.json", "as": "table"}, {"path": "a.json", "as": "file"}
+    summary = SummaryBuilder(make_run())
+    summary.take([{"k": "file", "d": data} for data in (again, table, again, {"path": "b", "as": "file"})])
+    assert summary.run().files == {"a.json": {"as": "table", "name": "a.json"}, "b": {"as": "file"}}

@@ -9,7 +9,7 @@ import re
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
 from .._log import record
-from ._location import relative_to_outputs, store_root
+from ._location import database_path, relative_to_outputs, store_root
 
 _KINDS = {
     "image": "png jpg jpeg gif webp bmp svg",
@@ -54,11 +54,12 @@ class Artifacts(LocalArtifactRepository):
 
 def _list_files(source, target):
     """Return the files in a folder, except those in the target folder and in the store."""
-    names = []
+    names, database = [], os.path.realpath(database_path())
     excluded = (os.path.realpath(store_root()), target)
     for folder, folders, files in os.walk(source):
         folders[:] = [name for name in folders if os.path.join(folder, name) not in excluded]
-        names += [os.path.relpath(os.path.join(folder, name), source) for name in files]
+        paths = [os.path.join(folder, name) for name in files]
+        names += [os.path.relpath(path, source) for path in paths if path != database]
     return names
 
 

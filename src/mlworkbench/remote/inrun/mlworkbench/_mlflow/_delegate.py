@@ -1,4 +1,4 @@
-"""MLflow's own SQLite stores in the run folder, for what the journals do not contain: traces, prompts, the registry, …
+"""MLflow's own SQLite stores in the outputs, for what the journals do not contain: traces, prompts, the registry, …
 
 A database is opened only when a script uses it. Before a call, the experiments and the runs that it refers to are
 copied there with the same IDs, because traces and others refer to them.
@@ -12,6 +12,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.abstract_store import AbstractStore
 
 from ._journal import locked
+from ._location import database_path
 
 # Methods that AbstractStore implements with other methods of the store.
 _INHERITED = frozenset(
@@ -28,8 +29,8 @@ _RUN_ID_LENGTH = 32
 class Database(object):
     """One of MLflow's stores in the SQLite file of this run. ``create`` opens the store at a database URI."""
 
-    def __init__(self, folder, create):
-        self._path = os.path.abspath(os.path.join(folder, "mlflow.db"))
+    def __init__(self, create):
+        self._path = os.path.abspath(database_path())
         self._create = create
         self._store = None
         self._pid = None
@@ -60,6 +61,7 @@ class Database(object):
 def _create_tables(path):
     """Create the database under another name first, because several processes may start at the same time."""
     part = "%s.%d-%s" % (path, os.getpid(), os.urandom(4).hex())
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     try:
         tracking_database("sqlite:///" + part, os.path.dirname(path)).engine.dispose()
         os.link(part, path)
@@ -79,10 +81,10 @@ def tracking_database(address, artifacts):
 class Delegate(object):
     """Forwards calls that the journals do not support to MLflow's SQLite tracking store."""
 
-    def __init__(self, folder, store):
+    def __init__(self, store):
         self._store = store  # the store with the journals
         self._copied = {}  # kind and ID -> copied fields
-        self._database = Database(folder, lambda address: tracking_database(address, store.artifact_root_uri))
+        self._database = Database(lambda address: tracking_database(address, store.artifact_root_uri))
 
     def call(self, method, args, kwargs):
         database = self._database.open()

@@ -18,6 +18,11 @@ def artifact_root():
     return os.path.join(run.outputs, "mlflow") if run.folder else os.path.abspath("mlruns")
 
 
+def database_path():
+    """Return the file of MLflow's database. It is among the outputs, so that it is collected with the run."""
+    return os.path.join(artifact_root() if run.folder else store_root(), "mlflow.db")
+
+
 def create_root():
     """Create the folder of the store, and return it."""
     folder = store_root()

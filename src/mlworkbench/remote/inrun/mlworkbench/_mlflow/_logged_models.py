@@ -148,6 +148,7 @@ class LoggedModelsMixin(object):
             self._change_model(model_id, status=status.value)
             model = self._model(model_id, allow_deleted=True).entity()
         self._recorder.file(model.source_run_id, model.artifact_location, "", "model", model.name)
+        self._recorder.model(model)
         return model
 
     def delete_logged_model(self, model_id):

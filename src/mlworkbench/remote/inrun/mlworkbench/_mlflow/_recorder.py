@@ -137,17 +137,26 @@ class Recorder(object):
 
     def dataset(self, run_id, dataset, tags):
         data = dict(self.owner(run_id), name=dataset.name, digest=dataset.digest)
-        for name in _DATASET_FIELDS:  # only for exports: the history shows just the name
+        for name in _DATASET_FIELDS:  # not in the index of the history, which contains only the name
             value = getattr(dataset, name, None)
             if value:
                 data[name] = str(value)[:_MAX_FIELD]
         data["context"] = next((tag.value for tag in tags or () if tag.key == "mlflow.data.context"), None)
         record("dataset", data)
 
+    def model(self, model):
+        """Record a logged model of MLflow 3, which may have metrics of its own."""
+        data = self.owner(model.source_run_id) if model.source_run_id else {}
+        data.update(id=model.model_id, name=model.name, path=_output_path(model.artifact_location, ""))
+        data.update(type=model.model_type, status=str(model.status))
+        record("model", data)
+
+    def model_metric(self, run_id, metric):
+        data = dict(self.owner(run_id), model=metric.model_id, name=metric.key, value=metric.value, step=metric.step)
+        record("model_metric", dict(data, dataset=metric.dataset_name))
+
     def file(self, run_id, uri, name, kind, title):
-        if not uri.startswith("file:"):
-            return
-        path = relative_to_outputs(os.path.join(local_file_uri_to_path(uri), name))
+        path = _output_path(uri, name)
         if path is not None:
             record("file", dict(self.owner(run_id) if run_id else {}, path=path, name=title, **{"as": kind}))
 
@@ -159,6 +168,11 @@ class Recorder(object):
             return
         for name in tables:
             self.file(facts["run_id"], facts["artifact_uri"], name, "table", name)
+
+
+def _output_path(uri, name):
+    """Return the path of a file below outputs/, or None if it is elsewhere."""
+    return relative_to_outputs(os.path.join(local_file_uri_to_path(uri), name)) if uri.startswith("file:") else None
 
 
 def _child(facts):

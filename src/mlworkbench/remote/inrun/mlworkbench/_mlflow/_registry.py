@@ -5,13 +5,12 @@ from mlflow.store.model_registry.abstract_store import AbstractStore
 from .._log import record
 from .._run import warn_once
 from ._delegate import Database
-from ._location import create_root
 
 
 class Registry(AbstractStore):
-    def __init__(self, folder):
+    def __init__(self):
         super(Registry, self).__init__()
-        self._database = Database(folder, _create)
+        self._database = Database(_create)
 
     def create_model_version(self, name, *args, **kwargs):
         version = self._database.open().create_model_version(name, *args, **kwargs)
@@ -41,4 +40,4 @@ Registry.__abstractmethods__ = frozenset()
 
 
 def open_registry():
-    return Registry(create_root())
+    return Registry()

@@ -25,7 +25,7 @@ from .._run import run as current_run
 from ._delegate import Delegate, add_delegated_methods, tracking_database
 from ._experiments import DEFAULT_ID, ExperimentsMixin, check_active, check_max_results, text
 from ._journal import locked
-from ._location import artifact_root, create_root
+from ._location import artifact_root, create_root, database_path
 from ._logged_models import LoggedModelsMixin, log_model_metric
 from ._recorder import Recorder
 from ._run_journal import RunJournal, metric_line
@@ -44,7 +44,7 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
         self.artifact_root_uri = path_to_local_file_uri(artifacts)
         self._runs = {}
         self._recorder = Recorder(folder, self._find_facts)
-        self._delegate = Delegate(folder, self)
+        self._delegate = Delegate(self)
         self._open_experiments(folder)
         self._open_models(folder)
 
@@ -220,6 +220,7 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
         for metric in metrics if models else ():
             if _model_id(metric):
                 log_model_metric(models[metric.model_id], run_id, metric)
+                self._recorder.model_metric(run_id, metric)
         for metric in points:
             self._recorder.metric(run_id, metric)
         for param in params:
@@ -308,6 +309,6 @@ add_delegated_methods(Store)
 def open_store():
     if current_run.folder is None:
         # Nothing is recorded, so the script gets MLflow's own store in its folder.
-        address = "sqlite:///" + os.path.join(create_root(), "mlflow.db")
+        address = "sqlite:///" + database_path()
         return tracking_database(address, path_to_local_file_uri(artifact_root()))
     return Store(create_root(), artifact_root())
