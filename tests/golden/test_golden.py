@@ -12,6 +12,7 @@ import click
 import pytest
 
 from mlworkbench.cli.command_tree import mlw
+from tests.machines.network import wait_until
 
 TEXTS = Path(__file__).parent / "texts"
 
@@ -102,6 +103,7 @@ def test_transcript_of_other_commands(user):
     project = user.project("demo")
     first = user.mlw("submit", "train.py", "--epochs", "20", "--lr", "0.1", cwd=project).run
     second = user.mlw("submit", "train.py", "--epochs", "20", "--lr", "0.2", cwd=project).run
+    wait_until((user.folder(first) / "metrics" / "packages").exists)  # written after the script has started
     for command in (
         "project show",
         "project sample list",

@@ -6,6 +6,7 @@ from ..journal import log
 from ..run_spec import companion_settings
 from .external_metrics_monitor import ExternalMetricsMonitor
 from .gpu_monitor import GpuMonitor
+from .package_recorder import PackageRecorder
 from .usage_monitor import UsageMonitor
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
@@ -94,5 +95,5 @@ def make_companions(run: RunFolder, spec: Spec, journal: Journal, mask: Callable
         from .spark_monitor import SparkMonitor  # noqa: PLC0415 - only for Spark runs
 
         members.append(SparkMonitor(run, spec, journal, mask))
-    members.append(ExternalMetricsMonitor(run, spec))
+    members += [ExternalMetricsMonitor(run, spec), PackageRecorder(run, spec)]
     return CompanionGroup(members)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from ...history.store import History
 from ...model import Run, RunSpec
 from ...report.code_diff import MAX_LINES, code_difference, folder_difference
 from ...report.line_diff import LineDiff
+from ...report.packages import Package, load_packages
 from ...runfiles.diagnostics_bundle import looks_secret
 from ...runfiles.snapshot_files import read_blob, read_code
 from ...sanitize import plain
@@ -61,15 +61,6 @@ class Difference:
     lines: list[str]  # as printed by `diff -u`
     problem: str | None = None
     is_project: bool = False  # the other code is the current project folder
-
-
-@dataclass(frozen=True)
-class Package:
-    """A package of the environment."""
-
-    name: str
-    version: str
-    source: str  # conda or pip
 
 
 @dataclass(frozen=True)
@@ -150,9 +141,10 @@ def _difference(against: str, changes: dict[str, Any]) -> Difference:
 
 
 def environment(history: History, run_id: str) -> Environment:
-    spec = history.get(run_id).spec
+    run = history.get(run_id)
+    spec = run.spec
     lock = spec.lock or {}
-    packages = _packages(lock)
+    packages = load_packages(history, run)
     return Environment(
         kind=plain(str(lock.get("kind") or "unknown"), 60),
         python=_python_label(spec),
@@ -197,15 +189,3 @@ def _facts(spec: RunSpec, lock: dict[str, Any]) -> list[tuple[str, str]]:
         ("Time limit", f"{spec.timeout:g} s" if spec.timeout else None),
     ]
     return [(name, plain(str(value), 2000)) for name, value in facts if value]
-
-
-def _packages(lock: dict[str, Any]) -> list[Package]:
-    packages: list[Package] = []
-    for source in ("conda", "pip"):
-        entries: Sequence[Any] = lock.get(source) or ()
-        packages += [
-            Package(plain(str(entry.get("name")), 200), plain(str(entry.get("version")), 100), source)
-            for entry in entries
-            if isinstance(entry, dict)
-        ]
-    return sorted(packages, key=lambda package: package.name.lower())

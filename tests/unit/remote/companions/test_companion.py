@@ -82,7 +82,7 @@ def test_spark_key_of_earlier_builds_is_read(tmp_path, keys):
     assert companion_settings(keys, "spark") == SPARK
     run = RunFolder(str(tmp_path))
     names = [type(companion).__name__ for companion in make_companions(run, keys, Journal(run), str)._members]
-    assert names == ["GpuMonitor", "UsageMonitor", "SparkMonitor", "ExternalMetricsMonitor"]
+    assert names == ["GpuMonitor", "UsageMonitor", "SparkMonitor", "ExternalMetricsMonitor", "PackageRecorder"]
     data = {name: value for name, value in plan(PARTS, "run-1", "k", 0).to_json().items() if name != "companions"}
     assert RunSpec.from_json({**data, **keys}).companions == {"spark": SPARK}
 

@@ -42,7 +42,7 @@ async def show(context: RunPageContext) -> None:
 
 def _packages(environment: queries.Environment) -> None:
     if not environment.packages:
-        message = "mlw does not record the packages of an existing Python."
+        message = "The packages of this Python were not recorded."
         ui.label("No packages." if environment.known else message).classes("mlw-faint")
         return
     columns = [
