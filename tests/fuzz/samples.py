@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+import apsw
+
 import mlworkbench
 from mlworkbench.remote.tracking.event_file import iterate_records
 from mlworkbench.remote.tracking.wandb_file import iterate_records as read_wandb
@@ -300,3 +302,36 @@ RANKS = [
      "terminated": 3.75, "stderr": "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nE: x\n"},
     {"rank": 0, "code": None, "signal": 15, "ended": 4, "terminated": 3.9},
 ]  # fmt: skip
+
+# -- MLflow ------------------------------------------------------------------------------------------------------------
+
+_SPAN = {"name": "ask", "context": {"span_id": "1"}, "parent_id": None, "start_time": 10**18, "end_time": 10**18 + 5}
+_ATTRIBUTES = {"mlflow.spanType": '"LLM"', "mlflow.spanInputs": '{"q": 1}', "mlflow.chat.tokenUsage": "{}"}
+TRACE_FILES = [{"spans": [_SPAN, {**_SPAN, "parent_id": "1", "attributes": _ATTRIBUTES, "status": {"code": "OK"}}]}]
+MLFLOW_RECORDS = [
+    [
+        {"k": "dataset", "d": {"name": "iris", "digest": "d", "source": '{"url": "x"}', "profile": '{"num_rows": 3}'}},
+        {"k": "dataset", "d": {"name": "a", "schema": '{"mlflow_colspec": [{}]}', "context": "eval", "source": "a"}},
+        {"k": "model", "d": {"id": "m-1", "name": "net", "path": "net", "type": "torch", "status": "READY"}},
+        {"k": "model_metric", "d": {"model": "m-1", "name": "acc", "value": 0.5, "step": 1, "dataset": "iris"}},
+    ],
+    [{"k": "packages", "d": {"python": "3.11.2", "packages": [["numpy", "2.0"], ["torch", "2.13"]]}}],
+]
+TABLES = [{"columns": ["x", "y"], "data": [[1, "a"], [None, [1.5]]]}]
+
+
+def mlflow_database() -> bytes:
+    """Return a small database with a trace, its span, and a registered model."""
+    connection = apsw.Connection(":memory:")
+    connection.execute("PRAGMA page_size = 512")
+    for table, columns, row in (
+        ("trace_info", "request_id, experiment_id, timestamp_ms, execution_time_ms, status", ("tr-1", 0, 5, 6, "OK")),
+        ("trace_tags", "request_id, key, value", ("tr-1", "mlflow.traceName", "ask")),
+        ("trace_request_metadata", "request_id, key, value", ("tr-1", "mlflow.trace.tokenUsage", "{}")),
+        ("spans", "trace_id, span_id, name, start_time_unix_nano, content", ("tr-1", "a", "ask", 7, "{}")),
+        ("model_versions", "name, version, source, run_id", ("net", 1, "models:/m-1", "r")),
+        ("registered_model_aliases", "name, version, alias", ("net", 1, "best")),
+    ):
+        connection.execute(f"CREATE TABLE {table} ({columns})")
+        connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+    return connection.serialize("main")

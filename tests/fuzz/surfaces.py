@@ -17,7 +17,7 @@ import apsw
 
 from mlworkbench.attach.purge_plan import Options, make_plan
 from mlworkbench.attachments import Attachment, Attachments
-from mlworkbench.cli import run_page
+from mlworkbench.cli import recorded_sections, run_page
 from mlworkbench.cli.follow_view import _format_metrics as _metrics_line
 from mlworkbench.client_identity import Client
 from mlworkbench.config.config_files import (
@@ -61,7 +61,7 @@ from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.ranks import explain_rank, first_failure, parse_rank
 from mlworkbench.remote.script_files import ScriptFiles
 from mlworkbench.remote.shared.failure import text_of
-from mlworkbench.remote.shared.layout import Root, RunFolder
+from mlworkbench.remote.shared.layout import MLFLOW_DATABASE, Root, RunFolder
 from mlworkbench.remote.shared.message_frames import FrameError, Pipe
 from mlworkbench.remote.tracking.event_file import _crc32c, _mask_crc
 from mlworkbench.remote.tracking.file_search import TrackingFiles
@@ -71,11 +71,18 @@ from mlworkbench.remote.tracking.tensorboard import TensorBoardReader
 from mlworkbench.remote.tracking.wandb_file import HEADER
 from mlworkbench.remote.tracking.wandb_reader import WandbReader
 from mlworkbench.report import gpu_report as gpu_report
+from mlworkbench.report import mlflow_report
 from mlworkbench.report import spark_report as report_spark
+from mlworkbench.report.mlflow_report import MlflowData
 from mlworkbench.report.run_records import record, summary, to_display
+from mlworkbench.report.table_report import load_parts
+from mlworkbench.report.value_format import format_value
 from mlworkbench.runfiles.clean_remote import RemoteCleaner
+from mlworkbench.runfiles.mlflow_models import read_datasets, read_models, read_versions
+from mlworkbench.runfiles.mlflow_traces import Trace, read_spans, read_traces
 from mlworkbench.runfiles.output_fetch import OutputFetcher
 from mlworkbench.runfiles.output_manifest import read_outputs
+from mlworkbench.runfiles.script_records import read_packages
 from mlworkbench.snapshot.ignore_rules import Rules, exclusion_reason
 from mlworkbench.targets.container_plan import Engine
 from mlworkbench.targets.gpu_check import gpu_findings
@@ -393,7 +400,7 @@ def _seen(run: Run) -> None:
         run_page._header,
         run_page._spark,
         run_page._parameters,
-        run_page._annotations,
+        recorded_sections.annotation_lines,
         run_page._provenance,
         run_page._hints,
     ):
@@ -620,6 +627,54 @@ def _telemetry(case: bytes, folder: Path) -> None:
         Telemetry()._read(path)
 
 
+# -- MLflow --------------------------------------------------------------------------------------------
+
+
+def _mlflow_database(case: bytes, folder: Path) -> None:
+    """Read a database from a target, and a file with the spans of its trace."""
+    run = _run_folder(folder)
+    path = Path(run.outputs, MLFLOW_DATABASE)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(case)
+    uses = [lambda: read_versions(run, []), lambda: [read_spans(run, trace) for trace in read_traces(run)[:2]]]
+    _each(*uses)
+
+
+def _trace_file(case: bytes, folder: Path) -> None:
+    run = _run_folder(folder)
+    path = Path(run.outputs, "mlflow/0/traces/1f/artifacts/traces.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(case)
+    trace = Trace("1f", "", "", None, None, None, "", "", None, "0")
+    for span in read_spans(run, trace):
+        json.dumps(mlflow_report.span_record(span))
+        mlflow_report.span_duration(span.duration)
+
+
+def _mlflow_records(case: bytes, folder: Path) -> None:
+    run = _run_folder(folder)
+    for name in (os.path.join(run.metrics, "1-0"), run.packages):
+        Path(name).write_bytes(case)
+    files = {"net": {"as": "model"}}
+    data = MlflowData(read_datasets(run), read_models(run, files), [], [])
+    json.dumps(mlflow_report.to_json(data))
+    for dataset in data.datasets:
+        mlflow_report.source_text(dataset)
+        mlflow_report.content_text(dataset)
+    for model in data.models:
+        mlflow_report.metrics_text(model)
+    read_packages(run)
+
+
+def _table(case: bytes, folder: Path) -> None:
+    run = _run_folder(folder)
+    os.makedirs(run.outputs, exist_ok=True)
+    Path(run.outputs, "t.json").write_bytes(case)
+    table = load_parts(run, "t", ["t.json", "t.json"])
+    json.dumps([list(map(format_value, row)) for row in table.rows])
+    json.dumps(list(table.records()))
+
+
 # -- projects ------------------------------------------------------------------------------------------
 
 
@@ -726,6 +781,10 @@ SURFACES: list[Surface] = [
     Surface("manifest", samples.MANIFESTS, _manifest, 1.0),
     Surface("notes", samples.NOTES, _notes, 0.5),
     Surface("spec", [SPEC.to_json()], _spec, 0.7),
+    Surface("mlflow-database", [samples.mlflow_database()], _mlflow_database, 0.5),
+    Surface("trace-file", samples.TRACE_FILES, _trace_file, 0.5),
+    Surface("mlflow-records", samples.MLFLOW_RECORDS, _mlflow_records, 0.5, lines=True),
+    Surface("table", samples.TABLES, _table, 0.5),
     Surface("lock", samples.LOCKS, _lock, 0.3),
     Surface("foreign-spec", samples.FOREIGN, _foreign_spec, 0.5, _MESSAGES),
     Surface("compute", samples.COMPUTE, _file("far.compute", check_file, read_compute), 1.0),

@@ -34,6 +34,8 @@ TIMEOUT = 3.0  # seconds to wait for remote machines; lists may show the last kn
         "best": ("best:best", "Show the best runs by a metric"),
         "compare": ("compare:compare", "Compare runs"),
         "metrics": ("metrics:metrics", "Show metrics as a table, chart, or points"),
+        "traces": ("traces:traces", "Show MLflow traces"),
+        "tables": ("tables:tables", "Show logged tables"),
         "view": ("history_view:view", "Save and list views of the run list"),
         "tag": ("annotate:tag", "Add, remove, or list tags"),
         "note": ("annotate:note", "Set or remove the note of a run"),

@@ -23,6 +23,7 @@ from ..report import units
 from ..report.attempt_history import attempt_pairs
 from ..report.failure_report import gpu_page, page_line, page_of
 from ..report.output_locations import describe_checkpoints, describe_outputs, left_out_pairs
+from ..report.packages import load_packages
 from ..report.ranking import differing
 from ..report.run_records import cause_lines, gpu_fields, outcome, summary
 from ..report.sweep_report import best, rank, ranking_metric
@@ -34,6 +35,7 @@ from .completion_types import complete_run
 from .history import refresh_runs
 from .metrics import format_metrics
 from .options import project_option, result_options
+from .recorded_sections import annotation_lines, data_sections
 from .run_lookup import get_current_run
 from .run_tables import show_run, show_run_file
 
@@ -42,7 +44,7 @@ _DIGEST_LENGTH = 12
 _MAX_SPARK_LINES = 8  # maximum executors and failures
 _MAX_VARIED = 6
 _GPU_LABELS = {"gpu": "GPU used", "gpu_warning": "GPU", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
-_FILE_KINDS = ("image", "figure", "table", "model", "text", "file")
+_FILE_KINDS = ("image", "figure", "text", "file")  # tables and models have sections of their own
 Lines = list[str]
 
 
@@ -79,10 +81,11 @@ def format_run(history: History, run: Run, width: int) -> Lines:
         _spark(run),
         _parameters(run),
         _metrics(history, run, width),
-        _annotations(run),
+        annotation_lines(run),
+        *data_sections(history, run),
         _children(history, run),
         _files(history, run),
-        _provenance(run),
+        _provenance(run, len(load_packages(history, run))),
         _hints(run),
     )
     lines: Lines = []
@@ -166,14 +169,6 @@ def _metrics(history: History, run: Run, width: int) -> Lines:
     return [*lines, *_more_line(len(series) - _MAX_METRICS, f"mlw history metrics {run.id}")]
 
 
-def _annotations(run: Run) -> Lines:
-    pairs = [("Tags", plain(", ".join(run.tags)))] if run.tags else []
-    if run.noted.note:
-        first, *rest = (plain(line) for line in run.noted.note.splitlines())
-        pairs += [("Note", first), *(("", line) for line in rest)]
-    return text_output.format_pairs(pairs)
-
-
 # -- children ------------------------------------------------------------------------------------------
 
 
@@ -224,7 +219,8 @@ def _files(history: History, run: Run) -> Lines:
     kinds: dict[str, Lines] = {}
     for path, facts in run.files.items():
         kind = str(facts.get("as"))
-        kinds.setdefault(kind if kind in _FILE_KINDS else "file", []).append(path)
+        if kind not in ("table", "model"):
+            kinds.setdefault(kind if kind in _FILE_KINDS else "file", []).append(path)
     pairs = [(f"{kind.capitalize()}s", _list_paths(kinds[kind])) for kind in _FILE_KINDS if kind in kinds]
     if run.outputs:
         size = f", {units.size(run.output_bytes)}" if run.output_bytes is not None else ""
@@ -240,9 +236,9 @@ def _list_paths(paths: Sequence[str]) -> str:
     return plain(", ".join(paths[:_MAX_FILES])) + (f", and {remaining} more" if remaining > 0 else "")
 
 
-def _provenance(run: Run) -> Lines:
+def _provenance(run: Run, packages: int = 0) -> Lines:
     spec = run.spec
-    pairs = [("Environment", plain(text)) for text in _describe_environment(run)]
+    pairs = [("Environment", plain(text)) for text in _describe_environment(run, packages)]
     if spec.container:
         pairs.append(("Image", plain(spec.container.image)))
     if spec.gpus:
@@ -259,17 +255,17 @@ def _provenance(run: Run) -> Lines:
     return text_output.format_pairs(pairs)
 
 
-def _describe_environment(run: Run) -> Iterable[str]:
+def _describe_environment(run: Run, packages: int) -> Iterable[str]:
     lock = run.spec.lock
     if not lock:
         return
     python: Any = lock.get("python")
+    count = f", {units.pluralize(packages, 'package')}" if packages else ""
     if lock.get("kind") == "managed":
         version = python.get("version") if isinstance(python, dict) else None
-        count = units.pluralize(len(lock.get("conda") or ()) + len(lock.get("pip") or ()), "package")
-        yield f"Python {version or ''}, {count}, environment {str(lock.get('digest'))[:_DIGEST_LENGTH]}"
+        yield f"Python {version or ''}{count}, environment {str(lock.get('digest'))[:_DIGEST_LENGTH]}"
     else:
-        yield f"Python {lock.get('version') or ''}, {python}".replace("Python ,", "Python")
+        yield f"Python {lock.get('version') or ''}{count}, {python}".replace("Python ,", "Python")
 
 
 def _hints(run: Run) -> Lines:

@@ -48,6 +48,7 @@ def show_run(run: Run, output: str, query: str | None, history: History | None =
             facts["children"] = [child.id for child in search_children(history, run.spec, Query(hidden=True))]
         if not is_table:
             _add_long_values(facts, history, run)
+            facts.update(_recorded_data(history, run))
     if not is_table:
         render.emit(facts, output=output, query=query)
         return
@@ -74,6 +75,15 @@ def _add_long_values(facts: dict[str, Any], history: History, run: Run) -> None:
                 if facts.get(name) == facts["metrics"][name]:
                     facts[name] = value_in_full
                 facts["metrics"][name] = value_in_full
+
+
+def _recorded_data(history: History, run: Run) -> dict[str, Any]:
+    """Return what the script recorded besides metrics, and the packages of the environment."""
+    from ..report.mlflow_report import load_mlflow_data, to_json  # noqa: PLC0415 - lists do not need it
+    from ..report.packages import load_packages  # noqa: PLC0415
+
+    packages = [{"name": package.name, "version": package.version} for package in load_packages(history, run)]
+    return {**to_json(load_mlflow_data(history, run)), "packages": packages}
 
 
 def show_run_file(history: History, prefix: str | None, folder: str | None, artifact: str) -> None:

@@ -51,6 +51,14 @@ def parse_readme(text: str, key: str, path: str) -> NodeTree:
     return tree
 
 
+def parse_description(text: str) -> NodeTree:
+    """Parse Markdown that does not belong to a project. Relative links are not links."""
+    excerpt = text[:_MAX_CHARACTERS]
+    if len(_MARKUP.findall(excerpt)) > _MAX_MARKUP:
+        return [["pre", {}, [excerpt]]]
+    return _TreeBuilder(None, "").tree(_flatten(_tokenize(excerpt)))
+
+
 def _tokenize(text: str) -> list[Token]:
     from markdown_it import MarkdownIt  # noqa: PLC0415 - only where there is a readme
 
@@ -72,8 +80,8 @@ def _flatten(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 class _TreeBuilder:
-    def __init__(self, key: str, folder: str) -> None:
-        self._key = key
+    def __init__(self, key: str | None, folder: str) -> None:
+        self._key = key  # of the project; None if there is no project to link to
         self._folder = folder
 
     def tree(self, tokens: Iterable[Token]) -> NodeTree:
@@ -125,13 +133,13 @@ class _TreeBuilder:
 
     def link_to(self, path: str) -> NodeTree:
         """Return the tag and attributes of a link to a project file."""
-        return ["a", {"href": f"/p/{quote(self._key)}/files?{urlencode({'path': path})}"}]
+        return ["a", {"href": f"/p/{quote(self._key or '')}/files?{urlencode({'path': path})}"}]
 
     def _image(self, address: str, alt: str) -> Any:
         """Show project images, but only link to others: loading them would reveal the user's IP address."""
         path = self._project_path(address)
         if path and posixpath.splitext(path)[1].lower() in IMAGE_TYPES:
-            source = f"/api/projects/{quote(self._key)}/picture?{urlencode({'path': path})}"
+            source = f"/api/projects/{quote(self._key or '')}/picture?{urlencode({'path': path})}"
             return ["img", {"src": source, "alt": alt or posixpath.basename(path)}, []]
         url = _external_url(address)
         label = f"[image: {alt}]" if alt else "[image]"
@@ -140,7 +148,7 @@ class _TreeBuilder:
         return ["span", {}, [label]]
 
     def _project_path(self, address: str) -> str | None:
-        if _HIDDEN.search(address) or not address:
+        if _HIDDEN.search(address) or not address or self._key is None:
             return None
         try:
             parts = urlsplit(address)

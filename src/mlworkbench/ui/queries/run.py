@@ -22,6 +22,7 @@ from ...report.run_records import REMEDY, cause_lines
 from ...report.run_records import ending as ending_of
 from ...report.sweep_report import best, rank, ranking_metric
 from ...report.value_format import format_value
+from ...runfiles.mlflow_database import has_database
 from ...sanitize import plain
 from .logs import has_build_log
 
@@ -59,6 +60,7 @@ class RunFacts:
     has_all_outputs: bool  # all its outputs are on this machine
     build_log: bool
     child_runs: ChildRuns | None
+    has_mlflow_database: bool = False  # traces and registered models of the script
 
     @property
     def contact_problem(self) -> str | None:
@@ -92,6 +94,7 @@ class RunFacts:
             tuple(run.metrics),
             len(run.params),
             len(run.files),
+            len(run.told_tags),
             self.has_all_outputs,
             str(children),
         )
@@ -116,6 +119,7 @@ def load_run(history: History, prefix: str) -> RunFacts:
         has_all_outputs=not is_remote or are_outputs_downloaded(folder) or run.outputs == 0,
         build_log=has_build_log(folder),
         child_runs=_child_runs(history, run),
+        has_mlflow_database=has_database(folder),
     )
 
 

@@ -363,11 +363,26 @@ def test_logged_tables(stored):
     stored.write_output("tables/a.json", b'{"columns":["<i>x</i>","y"],"data":[[1,"a"],[2,null]]}')
     stored.write_output("tables/b.json", b'{"columns":7}')
     record = {"as": "table", "name": "report"}
-    stored.update(files={"tables/a.json": {**record, "step": 3}, "tables/b.json": record, "tables/gone.json": record})
+    bad = {path: {**record, "name": path} for path in ("tables/b.json", "tables/gone.json")}
+    stored.update(files={"tables/a.json": {**record, "step": 3}, **bad})
     gone, damaged, good = logged_tables.tables(stored.history, stored.id)
     assert good.title == "report, step 3" and good.titles == ["<i>x</i>", "y"]
     assert good.rows == [["1", "a"], ["2", ""]]
     assert gone.problem and damaged.problem
+
+
+def test_table_of_several_calls_is_one_table(stored):
+    stored.write_output("tables/a.json", b'{"columns":["x","y"],"data":[[1,"a"]]}')
+    stored.write_output("tables/a-2.json", b'{"columns":["x","y"],"data":[[2,"b"]]}')
+    stored.write_output("tables/a-3.json", b'{"columns":["z","x"],"data":[[9,3]]}')
+    record = {"as": "table", "name": "report"}
+    stored.update(files={"tables/a.json": record, "tables/a-2.json": record})
+    (table,) = logged_tables.tables(stored.history, stored.id)
+    assert (table.titles, table.rows) == (["x", "y"], [["1", "a"], ["2", "b"]])
+    stored.update(files={f"tables/{name}.json": record for name in ("a", "a-2", "a-3", "gone")})
+    (table,) = logged_tables.tables(stored.history, stored.id)
+    assert (table.titles, table.rows[2]) == (["x", "y", "z"], ["3", "", "9"])
+    assert table.problem and len(table.rows) == 3, "the other parts are shown"
 
 
 # -- GPUs ----------------------------------------------------------------------------------------------------------

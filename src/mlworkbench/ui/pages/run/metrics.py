@@ -210,8 +210,8 @@ class MetricsTab:
             with ui.element("section").classes("mlw-card"):
                 ui.label(logged_table.title).classes("mlw-run-strong")
                 if logged_table.problem:
-                    ui.label(logged_table.problem).classes("mlw-faint")
-                else:
+                    ui.label(f"Not complete: {logged_table.problem}").classes("mlw-faint")
+                if logged_table.titles:
                     table(logged_table.titles, logged_table.rows, logged_table.title)
                 if logged_table.more:
                     ui.label(f"and {pluralize(logged_table.more, 'more row')}").classes("mlw-faint")

@@ -19,9 +19,10 @@ from ...components.property_list import Cell, heading, property_list, table
 from ...components.status_badge import status_badge
 from ...components.timestamp import Timestamp
 from ...queries import gpu_verdict as gpus
+from ...queries import mlflow_data as mlflow_queries
 from ...queries import outputs as output_queries
 from ...queries import run as queries
-from . import gpu, spark
+from . import gpu, recorded_data, spark
 from .page_context import RunPageContext
 
 _MAX_METRICS = 24  # maximum metrics; the metrics tab shows all
@@ -35,13 +36,17 @@ _CHILDREN_PER_STEP = 50  # child runs shown at a time
 async def show(context: RunPageContext) -> None:
     run = context.run
     files = await context.backend.call(output_queries.listing, run.id) if run.outputs or not run.status.final else None
+    data = await context.backend.call(mlflow_queries.load, run.id)
     verdict = gpus.verdict(run)
     _cause(context)
     with ui.element("div").classes("mlw-run-columns"):
         with ui.element("div").classes("mlw-run-main"):
             if verdict is not None and verdict.needs_attention:
                 gpu.show(verdict)
+            recorded_data.description(context)
             _metrics(context)
+            recorded_data.models(context, data)
+            recorded_data.datasets(data)
             _nested_runs(context)
             if verdict is not None and not verdict.needs_attention:
                 gpu.show(verdict)

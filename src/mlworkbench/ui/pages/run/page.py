@@ -15,7 +15,7 @@ from ...components.empty_state import empty_state
 from ...components.page_frame import ProjectScope
 from ...components.page_links import show_address
 from ...queries import run as queries
-from . import code, environment, header, image_gallery, log, metrics, outputs, overview, spark
+from . import code, environment, header, image_gallery, log, metrics, outputs, overview, spark, traces
 from .page_context import RunPageContext
 
 _POLL_INTERVAL = 1.0  # seconds between checks for changes
@@ -23,6 +23,7 @@ _TABS: dict[str, tuple[str, Callable[[RunPageContext], Awaitable[None]]]] = {
     "overview": ("Overview", overview.show),
     "log": ("Log", log.show),
     "metrics": ("Metrics", metrics.show),
+    "traces": ("Traces", traces.show),
     "outputs": ("Outputs", outputs.show),
     "visualisations": ("Images", image_gallery.show),
     "environment": ("Environment", environment.show),
@@ -51,6 +52,8 @@ class RunPage:
         self._head = ui.element("div").classes("mlw-run-head")
         with ui.tabs() as tabs:
             for name, (title, _) in _TABS.items():
+                if name == "traces" and not self._context.facts.has_mlflow_database:
+                    continue  # most scripts record none
                 ui.tab(name, title).props("no-caps")
         tabs.set_value(self._tab)
         tabs.on_value_change(lambda event: self._select_tab(str(event.value)))
