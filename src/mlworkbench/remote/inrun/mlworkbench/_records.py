@@ -84,8 +84,8 @@ def log_table(name, table, step=None, columns=None):
     """Store a table in outputs/tables.
 
     The table can be columns ``{"x": [1, 2], "y": [3, 4]}``, rows ``[{"x": 1, "y": 3}]`` or ``[[1, 3]]``, or a data
-    frame. The file is JSON: ``{"columns": [...], "data": [[...], ...]}``. Another call with the same name and step writes
-    another file; mlw shows both as one table.
+    frame. The file is JSON: ``{"columns": [...], "data": [[...], ...]}``. Another call with the same name and step
+    appends rows: it writes another file, and mlw shows both files as one table.
     """
     from ._tables import encode_table  # noqa: PLC0415 - not needed by most scripts
 
