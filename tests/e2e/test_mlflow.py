@@ -423,7 +423,7 @@ def test_traces_and_prompts_are_stored_in_the_run(run):
     assert "spans [('add', 3)]" in ran.out
     assert ran.out.count("of run 1") == ran.out.count("of run 0") == 1
     assert "feedback True" in ran.out and "prompt hello you" in ran.out and "records 1" in ran.out
-    assert (ran.folder / "work" / ".mlflow" / "mlflow.db").is_file()
+    assert (ran.outputs / "mlflow" / "mlflow.db").is_file(), "collected with the run"
 
 
 CONTRACT = """

@@ -103,7 +103,7 @@ def test_transcript_of_other_commands(user):
     project = user.project("demo")
     first = user.mlw("submit", "train.py", "--epochs", "20", "--lr", "0.1", cwd=project).run
     second = user.mlw("submit", "train.py", "--epochs", "20", "--lr", "0.2", cwd=project).run
-    wait_until((user.folder(first) / "metrics" / "packages").exists)  # written after the script has started
+    wait_until((user.folder(first) / "metrics" / "packages").exists, "the list of packages")
     for command in (
         "project show",
         "project sample list",

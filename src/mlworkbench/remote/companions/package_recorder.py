@@ -52,7 +52,8 @@ class PackageRecorder(Companion):
 
     def __init__(self, run: RunFolder, spec: Spec) -> None:
         lock = spec.get("lock") or {}
-        is_enabled = lock.get("kind") == "existing" and not spec.get("container") and spec.get("tracked") is not False
+        is_tracked = spec.get("environment", {}).get("MLW_TRACKING") != "off"
+        is_enabled = lock.get("kind") == "existing" and not spec.get("container") and is_tracked
         self._python = lock.get("python") if is_enabled else None
         self._run = run
         self._spec = spec

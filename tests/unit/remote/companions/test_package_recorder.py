@@ -49,7 +49,13 @@ def test_script_that_was_faster_than_the_first_check(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"lock": {"kind": "managed"}}, {"lock": None}, {"container": {"image": "x"}}, {"tracked": False}]
+    "changes",
+    [
+        {"lock": {"kind": "managed"}},
+        {"lock": None},
+        {"container": {"image": "x"}},
+        {"environment": {"MLW_TRACKING": "off"}},
+    ],
 )
 def test_other_environments_are_not_listed(run, tmp_path, changes):
     recorder = PackageRecorder(run, spec(tmp_path, **changes))
