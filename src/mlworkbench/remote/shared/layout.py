@@ -96,7 +96,6 @@ class RunFolder:
         self.supervisor_log = _join(path, "supervisor.log")
         self.events = _join(path, "events.jsonl")
         self.metrics = _join(path, "metrics")
-        self.packages = _join(self.metrics, "packages")  # packages of an existing Python
         self.checkpoints = _join(path, "checkpoints")  # survives attempts
         self.checkpoint_list = _join(path, "checkpoints.json")  # their digests, from the last request
         self.cancel = _join(path, "cancel.json")
@@ -139,6 +138,11 @@ class RunFolder:
     def at(self, attempt: int) -> "RunFolder":
         """Return the paths for another attempt of this run."""
         return RunFolder(self.path, attempt)
+
+    @property
+    def packages(self) -> str:
+        """Path of the list of packages of an existing Python, which has no lock file."""
+        return _join(self.metrics, "packages")
 
 
 def is_claimed(run: RunFolder) -> bool:
