@@ -106,6 +106,7 @@ def see_page_in_terminal(user, root, run):
 
 def see_lists(user, root, run):
     facts = json.loads(user.mlw("show", run, "-o", "json", cwd=root).out)
+    assert facts["children"] == [], "MLflow's database is not recorded a second time"
     assert [data["name"] for data in facts["datasets"]] == ["iris"]
     assert facts["datasets"][0]["profile"] == {"num_rows": 2, "num_elements": 2}
     assert facts["logged_models"][0]["metrics"] == {"f1": 0.8}

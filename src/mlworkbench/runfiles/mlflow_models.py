@@ -9,7 +9,7 @@ from typing import Any
 from ..model import JsonDict
 from ..remote.shared.layout import RunFolder
 from ..remote.shared.untrusted_json import parse_json
-from .mlflow_database import open_database, text_of
+from .mlflow_sqlite import open_database, text_of
 from .script_records import read_records
 
 _MAX_ENTRIES = 1000  # maximum datasets, models, versions, and metrics of a model

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import HistoryError, UnknownName, UsageError
 from ..remote.shared.layout import RunFolder
 from ..remote.shared.untrusted_json import parse_json
-from .mlflow_database import MlflowDatabase, Row, integer_of, number_of, open_database, text_of
+from .mlflow_sqlite import MlflowDatabase, Row, integer_of, number_of, open_database, text_of
 from .output_file import open_output
 
 MAX_TRACES = 500

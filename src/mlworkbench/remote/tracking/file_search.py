@@ -10,6 +10,7 @@ import os
 import time
 
 from ..shared.folder_tree import FolderHandles
+from ..shared.layout import MLFLOW_DATABASE
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ EVENTS, WANDB, MLFLOW = "event files", "W&B files", "MLflow files"
 _MLFLOW_RUN = "meta.yaml"  # a run or an experiment of MLflow's file store
 _MLFLOW_FOLDERS = frozenset(("metrics", "params", "tags"))  # next to it, with one file per name
 _DATABASES = (".db", ".sqlite", ".sqlite3")
+_RECORDED_DATABASE = "outputs/" + MLFLOW_DATABASE  # of the in-run library, which has already recorded its runs
 PAUSE = 2.0  # seconds between searches; longer after a slow search
 _PAUSE_FACTOR = 1000  # ratio of the pause to the duration of a search, to keep idle runs cheap
 _MAX_PAUSE = 60.0
@@ -97,7 +99,7 @@ class TrackingFiles:
         for file in files:
             name, kind = os.path.join(folder, file), kind_of(file) or EVENTS
             found = self.found[kind]
-            if name in found:
+            if name in found or name == _RECORDED_DATABASE:
                 continue
             if len(found) >= _MAX_FILES[kind]:
                 self.left_out.add("more than %d %s; the rest are ignored" % (_MAX_FILES[kind], kind))

@@ -22,7 +22,7 @@ from ...report.run_records import REMEDY, cause_lines
 from ...report.run_records import ending as ending_of
 from ...report.sweep_report import best, rank, ranking_metric
 from ...report.value_format import format_value
-from ...runfiles.mlflow_database import has_database
+from ...runfiles.mlflow_sqlite import has_database
 from ...sanitize import plain
 from .logs import has_build_log
 

@@ -243,3 +243,12 @@ def test_a_slow_store_is_recorded_in_part(run):
     MlflowImport(run, STARTED, (), files).record(found.found[MLFLOW], 0.0)
     assert "not all MLflow metrics are recorded" in files.unread.lines()[0]
     assert json.loads((Path(run.metrics) / "mlflow").read_text().splitlines()[-1])["v"] == 0.5
+
+
+def test_the_database_of_the_in_run_library_is_not_read_again(run):
+    os.makedirs(os.path.join(run.outputs, "mlflow"))
+    for name in ("outputs/mlflow/mlflow.db", "outputs/mlflow.db"):
+        add_run(database(run, name), name[-1])
+    found = TrackingFiles(run.work)
+    found.search(now=True)
+    assert found.found[MLFLOW] == ["outputs/mlflow.db"]

@@ -199,7 +199,7 @@ def test_view_is_not_read(folder):
 
 
 def test_slow_query_is_interrupted(folder, monkeypatch):
-    monkeypatch.setattr("mlworkbench.runfiles.mlflow_database._MAX_SECONDS", 0.0)
+    monkeypatch.setattr("mlworkbench.runfiles.mlflow_sqlite._MAX_SECONDS", 0.0)
     connection = database(folder, OLD)
     with connection:
         for number in range(20_000):
