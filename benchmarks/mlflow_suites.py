@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -52,7 +53,7 @@ REASONS = (
 
 def main() -> None:
     checkout, python = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).absolute()
-    (KEPT / "tmp").mkdir(parents=True, exist_ok=True)
+    KEPT.mkdir(parents=True, exist_ok=True)
     for store in sys.argv[3:] or STORES:
         for suite in SUITES:
             _run(checkout, python, suite, store)
@@ -73,18 +74,18 @@ def _file(suite: str, store: str) -> Path:
 def _run(checkout: Path, python: Path, suite: str, store: str) -> None:
     file = _file(suite, store)
     file.unlink(missing_ok=True)
+    scratch = tempfile.mkdtemp(dir=KEPT)
     environment = machine.environment(
         MLW_SUITE_STORE=store,
         MLW_SUITE_RESULTS=str(file),
         MLFLOW_ALLOW_FILE_STORE="true",
-        TMPDIR=str(KEPT / "tmp"),
+        TMPDIR=scratch,
         PYTHONPATH=os.pathsep.join(map(str, PATHS)),
     )
     options = ["-q", "-p", "mlflow_suite_plugin", "-p", "no:cacheprovider", "--timeout", "600"]
     argv = [str(python), "-m", "pytest", *options, *SUITES[suite]]
     done = subprocess.run(argv, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
-    shutil.rmtree(KEPT / "tmp")
-    (KEPT / "tmp").mkdir()
+    shutil.rmtree(scratch)
     if not file.exists():
         raise SystemExit(f"error: no test of {suite} ran\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     print(suite, store, _counts(_outcomes(suite, store)), flush=True)
