@@ -105,6 +105,8 @@ def see_page_in_terminal(user, root, run):
 
 
 def see_lists(user, root, run):
+    listed = user.mlw("history", "list", "--columns", "run_id,tags", cwd=root).out
+    assert "comment=long long" in listed and "…" in listed and len(listed) < 500
     facts = json.loads(user.mlw("show", run, "-o", "json", cwd=root).out)
     assert facts["children"] == [], "MLflow's database is not recorded a second time"
     assert [data["name"] for data in facts["datasets"]] == ["iris"]
@@ -136,6 +138,8 @@ def see_lists(user, root, run):
 
 def see_overview(ui, run):
     page = ui.go(f"/runs/{run}")
+    tag = page.locator(".mlw-run-head .mlw-run-word")
+    expect(tag).to_have_attribute("title", "comment=" + "long " * 200)
     description = page.locator(".mlw-card", has=page.get_by_role("heading", name="Description"))
     expect(description.locator("strong")).to_have_text("questions")
     expect(description).to_contain_text("<script>")

@@ -26,6 +26,7 @@ from ..report.value_format import format_value, is_long
 from ..runfiles.output_file import open_output, strip_outputs_prefix
 from ..runfiles.output_manifest import read_outputs
 from ..runfiles.secret_masking import Mask
+from ..sanitize import plain
 from . import render
 from .columns import PARAMS, column_title, dropped_columns_note, fit_columns, select_columns
 from .output_formats import heading
@@ -35,6 +36,7 @@ LOG_NAMES = ("driver_log", "log")  # log names in Azure ML Workbench and in mlw
 _CHUNK = 1 << 20
 _MAX_METRICS, _MAX_PARAMETERS = 8, 6  # maximum columns in a list
 _MAX_ATTACHMENTS = 1000  # maximum outputs listed in a record
+_MAX_TAG = 60  # characters of a tag in a list
 _LEADING_COLUMNS = 4  # number of columns before parameters and metrics
 
 
@@ -181,7 +183,7 @@ def _row(run: Run) -> dict[str, Any]:
     if run.spec.entry.arguments:
         facts["arguments"] = shlex.join(run.spec.entry.arguments)
     if run.tags:
-        facts["tags"] = ", ".join(run.tags)
+        facts["tags"] = ", ".join(plain(tag, _MAX_TAG) for tag in run.tags)
     return facts
 
 

@@ -53,7 +53,7 @@ def _lines(context: RunPageContext) -> None:
             ui.label("·").props("aria-hidden=true")
             ui.link(f"part of {plain(run.spec.parent, 80)}", f"/runs/{quote(run.spec.parent, safe='')}")
         for tag in run.tags[:20]:
-            ui.label(plain(tag, 60)).classes("mlw-run-word")
+            ui.label(plain(tag, 60)).classes("mlw-run-word")._props["title"] = plain(tag, 6000)
     if run.noted.note:
         lines = [plain(line, 500) for line in run.noted.note.splitlines()]
         ui.label("\n".join(lines[:30])).classes("mlw-said mlw-run-remark")
