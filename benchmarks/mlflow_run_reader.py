@@ -55,7 +55,8 @@ def _print_runs(address: str) -> None:
 
 def _has_database(address: str) -> bool:
     """Return whether there can be traces and registered models. In a run, asking for them would create the database."""
-    return address != "mlw:run" or os.path.exists(os.path.join(os.environ["MLW_RUN_FOLDER"], "work/.mlflow/mlflow.db"))
+    database = os.path.join(os.environ.get("MLW_RUN_FOLDER", ""), "work", "outputs", "mlflow", "mlflow.db")
+    return address != "mlw:run" or os.path.exists(database)
 
 
 def _run(client: Any, run: Any) -> dict[str, Any]:
