@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from mlworkbench.remote.shared.untrusted_json import parse_json
 from mlworkbench.testing.processes import run_processes
 from mlworkbench.testing.waiting import wait_until
 
@@ -75,3 +76,40 @@ def test_missing_launcher_is_found_before_the_run(user):
     assert "error: torchrun cannot start the script: " in done.err and " has no PyTorch" in done.err, done
     assert "mlw explain no-launcher" in done.err
     assert user.runs() == []
+
+
+# Without MPI, in one process per rank, as torchrun starts them.
+RANKS = """
+import os, subprocess, sys
+for rank in map(str, range(3)):
+    subprocess.run([sys.executable, "rank.py"], env=dict(os.environ, RANK=rank, WORLD_SIZE="3"), check=True)
+"""
+LOGS = """
+import os, mlworkbench
+rank = int(os.environ["RANK"])
+mlworkbench.log_param("lr", 0.1 + rank)
+mlworkbench.set_tag("stage", str(rank))
+for step in range(4): mlworkbench.log("loss", 10.0 * rank + step, step=step)
+if rank == 2: mlworkbench.log("last stage only", 5.0)
+"""
+
+
+def test_views_show_rank_0_and_other_ranks_on_demand(user):
+    root = user.project(train=RANKS, rank=LOGS)
+    run = user.mlw("submit", "-c", "local", "train.py", cwd=root).run
+    info = user.info(run)
+    assert (info["loss"], info["last stage only"]) == (3.0, 5.0), info
+    assert (info["params"]["lr"], info["tags"]) == (0.1, ["stage=0"]), info
+
+    def points(*arguments):
+        result = user.mlw("history", "metrics", run, *arguments, "-o", "json", cwd=root)
+        assert result.code == 0, result
+        metrics = parse_json(result.out)["metrics"]
+        return {name: [point["value"] for point in series] for name, series in metrics.items()}
+
+    assert points() == {"loss": [0, 1, 2, 3], "last stage only": [5]}
+    assert points("loss", "--ranks") == {
+        "loss": [0, 1, 2, 3],
+        "rank 1/loss": [10, 11, 12, 13],
+        "rank 2/loss": [20, 21, 22, 23],
+    }

@@ -347,6 +347,32 @@ print("once", len(files) == len({one.path for one in files}) > 3)
 """
 
 
+RANKS = """
+import os, subprocess, sys
+if "RANK" not in os.environ:
+    ranks = [dict(os.environ, RANK=str(rank), WORLD_SIZE="2") for rank in (1, 0)]
+    processes = [subprocess.Popen([sys.executable, __file__], env=variables) for variables in ranks]
+    sys.exit(max(process.wait() for process in processes))
+import mlflow
+rank = int(os.environ["RANK"])
+with mlflow.start_run() as run:
+    mlflow.log_params({"lr": 0.1 + rank})
+    mlflow.set_tag("stage", rank)
+    mlflow.log_metric("loss", 10.0 * rank, step=0)
+    sys.stdout.write(run.info.run_id + "\\n")
+"""
+
+
+def test_ranks_join_one_run(run):
+    """Parameters and tags that differ are those of rank 0, and no rank fails because they differ."""
+    ran = run(RANKS)
+    first, second = ran.out.split()
+    assert first == second
+    assert not ran.info.get("children"), ran.info
+    assert (ran.info["loss"], ran.info["params"]["lr"], ran.info["tags"]) == (0.0, "0.1", ["stage=0"]), ran.info
+    assert sorted(file.suffix for file in (ran.folder / "metrics").iterdir()) == ["", ".rank1"]
+
+
 def test_model_is_logged_loaded_and_registered(run):
     ran = run(MODEL)
     assert ran.out.count("loaded [0, 0, 0]") == 3

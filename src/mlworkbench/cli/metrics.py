@@ -22,6 +22,7 @@ from ..history.series.series_store import Column, Name
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
+from ..remote.shared.metric_limits import rank_number
 from ..report.value_format import format_value
 from ..sanitize import plain
 from . import render, text_output
@@ -51,6 +52,7 @@ Point = tuple[str, int | None, float | None, Any]  # name, step, time, value
     "--width", type=click.IntRange(_MIN_WIDTH, _MAX_WIDTH), help="Chart width in columns (default: terminal width)"
 )
 @click.option("--height", type=click.IntRange(3, 100), default=DEFAULT_HEIGHT, help="Chart height in lines")
+@click.option("--ranks", is_flag=True, help="Include the metrics of all ranks, such as 'rank 2/loss'")
 @option_section(
     GLOBAL_SECTION,
     click.option(
@@ -72,7 +74,7 @@ def metrics(run: str, names: tuple[str, ...], folder: str | None, **options: Any
     """
     history = History(user_paths())
     selected = get_current_run(history, run, folder)
-    with RunSeries(history, selected) as run_series:
+    with RunSeries(history, selected, with_ranks=options["ranks"]) as run_series:
         series = _select_metrics(run_series, names, selected)
         if options["output"] != "table" or options["query"] is not None:
             _emit_points(selected, run_series, series, options["output"], options["query"])
@@ -94,11 +96,18 @@ def _select_metrics(run_series: RunSeries, names: Sequence[str], run: Run) -> li
         return available
     selected: list[Name] = []
     for name in names:
-        matches = [entry for entry in available if entry.name == name] or _table_column(run_series, name)
+        matches = [entry for entry in available if name in (entry.name, _without_rank(entry.name))]
+        matches = matches or _table_column(run_series, name)
         if not matches:
             raise UnknownName("metric", name, {entry.name for entry in available})
         selected += matches
     return selected
+
+
+def _without_rank(name: str) -> str:
+    """Return ``loss`` for ``rank 2/loss``, so that ``loss`` selects the series of all ranks."""
+    rank, slash, metric = name.partition("/")
+    return metric if slash and rank_number(rank) else name
 
 
 def _table_column(run_series: RunSeries, name: str) -> list[Name]:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ..model import Event, Run
 from ..remote.shared.event_numbers import WRITER
-from ..remote.shared.layout import EXTERNAL_METRICS
-from ..remote.shared.metric_limits import MAX_SKIPPED, files_left
+from ..remote.shared.metric_limits import MAX_SKIPPED, files_left, source_of
 from .journal_parsing import MAX_LINE, parse_events, parse_metric_lines
 from .rows import ReadPosition
 from .run_state import MAX_WRITER_LENGTH, MAX_WRITERS, add_left_out, fold
@@ -38,8 +37,7 @@ def ingest_bytes(run: Run, reading: ReadPosition, parts: Mapping[str, bytes]) ->
             if name not in offsets and files_left(offsets) <= 0:
                 continue
             lines, used = parse_metric_lines(data)
-            source = name.partition("/")[2]
-            builder.take(lines, source if source in EXTERNAL_METRICS else "")
+            builder.take(lines, source_of(name.partition("/")[2]))
             if used and not data.endswith(b"\n", 0, used):
                 left_out.append(_TOO_LONG.format(name))
         else:

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any
 
 from ..model import JsonDict, Run, Span
+from ..remote.shared.metric_limits import rank_number
 from .journal_parsing import PARSE_ERRORS, as_float, decode_floats, point_value
 from .metric_precedence import shown_names
 
@@ -96,7 +97,7 @@ class SummaryBuilder:
             try:
                 if "n" in line:
                     point(line["n"], line, line.get("t", 0.0))
-                elif "k" in line and not (source and self._is_logged_parameter(line)):
+                elif "k" in line and not (source and self._is_known(line, source)):
                     self._record(line["k"], line["d"], line.get("t", 0.0))
             except PARSE_ERRORS:
                 continue
@@ -132,10 +133,16 @@ class SummaryBuilder:
                     spans[shown] = recorder.spans[name]
         return metrics, spans, sources
 
-    def _is_logged_parameter(self, line: JsonDict) -> bool:
-        """Return whether a line is a parameter that is already known. The in-run library takes precedence."""
+    def _is_known(self, line: JsonDict, source: str) -> bool:
+        """Return whether a line is a known parameter, or a known tag of another rank, which rank 0 has set, too.
+
+        The in-run library takes precedence over other sources of parameters.
+        """
         data = line["d"]
-        return line["k"] == "param" and "run" not in data and str(data["name"]) in self._recorder.params
+        if "run" in data:
+            return False
+        is_known_tag = line["k"] == "tag" and bool(rank_number(source)) and str(data["name"]) in self._recorder.tags
+        return is_known_tag or (line["k"] == "param" and str(data["name"]) in self._recorder.params)
 
     def _record(self, kind: Any, data: JsonDict, when: Any) -> None:
         recorder = self._find_recorder(data.get("run"))

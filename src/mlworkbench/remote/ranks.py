@@ -34,6 +34,7 @@ _BROKEN_CONNECTION = re.compile(
     r"Connection (closed by peer|reset by peer|refused)|Broken pipe|ncclRemoteError|NCCL communicator was aborted"
     r"|remote process exited|DistNetworkError|MPI_ABORT was invoked"
 )
+_PREFIX = re.compile(r"^\[rank\d+\]: ", re.MULTILINE)  # PyTorch adds it to each line of a traceback
 _TRACEBACK = "Traceback (most recent call last)"
 _LOST = "its process was killed, and its exit status is not known"
 
@@ -105,7 +106,7 @@ def explain_rank(record: Record, spec: Spec, work: str, mask: Callable[[str], st
         described = failure("script-killed", _LOST)
     else:
         python, unpassed = spec["processes"]["python"], spec.get("unpassed") or ()
-        text = mask(record["stderr"])
+        text = _PREFIX.sub("", mask(record["stderr"]))
         described = explain_failure(text, work, python, record["code"], record["signal"], unpassed)
     message = "rank %d failed: %s" % (record["rank"], described["message"])
     return failure(described["code"], message, described["hint"], described["explain"])

@@ -10,6 +10,7 @@ from .journal import RESERVE, write_with_reserve
 from .shared import run_endings
 from .shared.failure import EXITED, KILLED, SILENT, failure, parse_failure
 from .shared.layout import EXTERNAL_METRICS, RunFolder
+from .shared.metric_limits import source_of
 from .shared.untrusted_json import parse_json
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
@@ -145,7 +146,7 @@ def read_last_value(child: RunFolder, metric: str) -> Optional[str]:
         return None
     from .run_reader import read_regular_file  # noqa: PLC0415 - only with a metric
 
-    own = [name for name in names if name not in EXTERNAL_METRICS]
+    own = [name for name in names if not source_of(name)]
     for name in own + [name for name in EXTERNAL_METRICS if name in names]:
         if value is not None and name in EXTERNAL_METRICS:
             break  # another source of the same metric, which the run history shows under another name

@@ -49,6 +49,9 @@ def test_explanation():
     spec = {"processes": {"python": "/py"}}
     described = explain_rank(rank(2, 1, ended=1, stderr=RAISED), spec, "/w", lambda text: text.replace("batch", "***"))
     assert described["message"] == "rank 2 failed: ValueError: bad *** (train.py:3)"
+    by_torch = "".join(f"[rank2]: {line}\n" for line in RAISED.splitlines())  # as PyTorch prints it
+    described = explain_rank(rank(2, 1, ended=1, stderr="note\n" + by_torch), spec, "/w", str)
+    assert described["message"] == "rank 2 failed: ValueError: bad batch (train.py:3)"
     assert explain_rank(rank(0), spec, "/w", str)["message"].startswith("rank 0 failed: its process was killed")
 
 

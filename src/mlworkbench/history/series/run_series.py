@@ -10,6 +10,7 @@ from ...paths import UserPaths
 from ..nested_runs import name_in_script
 from .downsampling import Column, Span
 from .points import Points
+from .series_schema import ALL_RANKS
 from .series_store import Name, Series, Value
 
 
@@ -22,8 +23,9 @@ class _History(Protocol):
 class RunSeries:
     """Current metrics of one run. Close the object after use, or use it as a context manager."""
 
-    def __init__(self, history: _History, run: Run) -> None:
-        self._child: str | None = None
+    def __init__(self, history: _History, run: Run, *, with_ranks: bool = False) -> None:
+        """Open the metrics. ``with_ranks``: include those of all ranks, such as ``rank 2/loss``."""
+        self._child: str | None = ALL_RANKS if with_ranks else None
         if run.spec.inside:
             parent = history.load(run.spec.folder)[0]
             self._child = name_in_script(parent, run.id)

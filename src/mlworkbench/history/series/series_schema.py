@@ -15,7 +15,7 @@ from zlib import crc32
 
 import apsw
 
-from ...remote.shared.layout import EXTERNAL_METRICS
+from ...remote.shared.metric_limits import rank_number, source_of
 from ..database import Damaged
 from ..metric_precedence import shown_names
 from .downsampling import Chunk
@@ -24,6 +24,7 @@ from .points import BYTE_ORDER, CHUNK, NO_STEP, Points, summarize_chunk
 
 NUMBER, VALUE, ROW, SAME = KINDS = ("number", "value", "row", "same")
 VERSION = 4 + BYTE_ORDER
+ALL_RANKS = "\x1franks"  # instead of the name of a nested run
 _SOURCE = "\x1f"  # marks the owner of series that do not come from the in-run library
 
 _TABLES = (
@@ -186,12 +187,16 @@ def _write_chunk(
 
 def owner_of(file: bytes) -> str:
     """Return the owner of the series in a metrics file: "" for the run itself, or another source of metrics."""
-    name = file.decode("ascii", "replace")
-    return _SOURCE + name if name in EXTERNAL_METRICS else ""
+    source = source_of(file.decode("ascii", "replace"))
+    return _SOURCE + source if source else ""
 
 
 def select_child(series_by_key: dict[Key, SeriesInfo], child: str) -> dict[str, SeriesInfo]:
-    """Return the series of a nested run by name, or the run's own if ``child`` is the run itself."""
+    """Return the series of a nested run by name, or the run's own if ``child`` is the run itself.
+
+    With ``ALL_RANKS``, the run's series include those of all ranks, such as ``rank 2/loss``.
+    """
+    with_ranks, child = child == ALL_RANKS, "" if child == ALL_RANKS else child
     if (child, "") in series_by_key and series_by_key[child, ""].counts[SAME]:
         child = ""
     result = {name: series for (owner, name), series in series_by_key.items() if owner == child}
@@ -200,8 +205,13 @@ def select_child(series_by_key: dict[Key, SeriesInfo], child: str) -> dict[str, 
         for (owner, name), series in series_by_key.items():
             if owner.startswith(_SOURCE):
                 external.setdefault(owner[len(_SOURCE) :], {})[name] = series
-        for (source, name), shown in shown_names(result, external).items():
+        names = shown_names(result, external)
+        for (source, name), shown in names.items():
             result[shown] = external[source][name]
+        for source in sorted(external, key=rank_number) if with_ranks else ():
+            for name, series in external[source].items():
+                if (source, name) not in names:
+                    result[f"{source}/{name}"] = series
     return result
 
 

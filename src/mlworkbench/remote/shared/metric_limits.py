@@ -10,6 +10,7 @@ import os
 import stat
 
 from .folder_tree import FOLDER, NOFOLLOW
+from .layout import EXTERNAL_METRICS
 from .unread_files import UnreadFiles
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
@@ -25,11 +26,30 @@ _COUNT_FACTOR = 100  # entries beyond this multiple of MAX_FILES are not counted
 _FIRST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _CHARACTERS = _FIRST_CHARACTERS.union(".")
 _MAX_NAME = 121
+RANK_SOURCE, _RANK_SUFFIX = "rank ", ".rank"
 
 
 def is_metric_file(name: str) -> bool:
     """Return whether a file with this name in the metrics folder is read."""
     return 0 < len(name) <= _MAX_NAME and name[0] in _FIRST_CHARACTERS and _CHARACTERS.issuperset(name)
+
+
+def source_of(name: str) -> str:
+    """Return the source of a metrics file: "" for the run, "tensorboard" or "spoken", or "rank 2" for another rank.
+
+    Files of ranks other than 0 end with ``.rank2``.
+    """
+    if name in EXTERNAL_METRICS:
+        return name
+    stem, _, rank = name.rpartition(_RANK_SUFFIX)
+    is_rank = stem and rank.isdigit() and rank.isascii() and len(rank) < 6 and rank[0] != "0"
+    return RANK_SOURCE + rank if is_rank else ""
+
+
+def rank_number(source: str) -> int:
+    """Return the number of a source such as "rank 2", or 0 for all other sources."""
+    number = source[len(RANK_SOURCE) :] if source.startswith(RANK_SOURCE) else ""
+    return int(number) if number.isdigit() and number.isascii() and len(number) < 6 else 0
 
 
 def bytes_left(offsets: Mapping[str, int]) -> int:

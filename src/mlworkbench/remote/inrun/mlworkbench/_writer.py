@@ -13,6 +13,7 @@ import time
 from collections import deque
 from itertools import repeat, starmap
 
+from ._launch.ranks import read_rank
 from ._lines import Encoder, lost_line
 from ._run import warn_once
 
@@ -35,7 +36,9 @@ class Writer(object):
         self.called_at = 0.0  # time of the newest point that was logged at rest
         self._mode_changed = mode_changed  # function that is called with this writer
         self.points = deque(maxlen=MAX_BUFFERED)
-        self.path = os.path.join(folder, "metrics", "%d-%s" % (self.pid, os.urandom(8).hex()))
+        rank = read_rank(os.environ)
+        suffix = ".rank%d" % rank if rank else ""  # also used in remote/shared/metric_limits.py
+        self.path = os.path.join(folder, "metrics", "%d-%s%s" % (self.pid, os.urandom(8).hex(), suffix))
         self.retry_at = 0.0
         self.closed = False
         self._lock = threading.RLock()

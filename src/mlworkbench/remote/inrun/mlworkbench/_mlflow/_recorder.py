@@ -7,6 +7,7 @@ All processes of a script use two files to determine which run was first and whe
 
 import json
 import os
+import time
 
 from mlflow.utils.file_utils import local_file_uri_to_path
 
@@ -20,6 +21,7 @@ _STATUS = {
     "RUNNING": "running",
     "SCHEDULED": "queued",
 }
+_FIRST_TIMEOUT = 20  # seconds that other ranks wait until rank 0 has created its run
 _FINAL = ("FINISHED", "FAILED", "KILLED")
 _DATASET_FIELDS = ("source_type", "source", "schema", "profile")
 _MAX_FIELD = 60000  # maximum number of characters
@@ -55,6 +57,21 @@ class Recorder(object):
             file.write(run_id)
         self._first = run_id
         return True
+
+    def wait_for_first(self):
+        """Return the ID of the run that rank 0 creates, or None if it does not create one soon."""
+        deadline = time.monotonic() + _FIRST_TIMEOUT
+        while time.monotonic() < deadline:
+            try:
+                with open(self._first_file) as file:
+                    run_id = file.read()
+            except OSError:
+                run_id = ""
+            if run_id and self._find(run_id):
+                self._first = run_id
+                return run_id
+            time.sleep(0.02)
+        return None
 
     def release_first(self):
         """Undo the claim, because the run could not be created."""

@@ -21,6 +21,7 @@ from mlflow.utils.search_utils import SearchUtils
 from mlflow.utils.time import get_current_time_millis
 from mlflow.utils.uri import append_to_uri_path
 
+from .._launch.ranks import read_rank
 from .._run import run as current_run
 from ._delegate import Delegate, add_delegated_methods, tracking_database
 from ._experiments import DEFAULT_ID, ExperimentsMixin, check_active, check_max_results, text
@@ -43,6 +44,7 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
         os.makedirs(self._folder, exist_ok=True)
         self.artifact_root_uri = path_to_local_file_uri(artifacts)
         self._runs = {}
+        self._joined = set()  # runs of rank 0 that this process, another rank, uses
         self._recorder = Recorder(folder, self._find_facts)
         self._delegate = Delegate(self)
         self._open_experiments(folder)
@@ -89,6 +91,11 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
             message = "Both 'run_name' argument and 'mlflow.runName' tag are specified, but with different values"
             message += " (run_name='%s', mlflow.runName='%s')." % (run_name, values[_NAME])
             raise MlflowException(message, INVALID_PARAMETER_VALUE)
+        if values.get(_PARENT) is None and read_rank(os.environ):
+            first = self._recorder.wait_for_first()
+            if first:
+                self._joined.add(first)
+                return self.get_run(first)
         run_id = uuid.uuid4().hex
         is_first = values.get(_PARENT) is None and self._recorder.claim_first(run_id)
         default_name = (is_first and current_run.id) or _generate_random_name()
@@ -137,6 +144,8 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
             changes["run_name"] = run_name
         with locked():
             run = self._active_run(run_id)
+            if run_id in self._joined:
+                return run.info()  # rank 0 ends and names the run
             self._change_run(run, changes, [["tag", _NAME, run_name]] if run_name else [])
             if run_name:
                 self._recorder.tag(run.facts, _NAME, run_name)
@@ -201,6 +210,10 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
         run_id = run.facts["run_id"]
         params = [Param(param.key, text(param.value)) for param in params]
         tags = [RunTag(tag.key, text(tag.value)) for tag in tags]
+        if run_id in self._joined:  # MLflow has no ranks: it gets what rank 0 logs, and the history records all
+            self._record(run, metrics, params, tags)
+            self._recorder.complete()
+            return
         for param in params:
             _check_unchanged(run, param)
         model_ids = {_model_id(metric) for metric in metrics} - {None, ""}
@@ -221,15 +234,20 @@ class Store(ExperimentsMixin, LoggedModelsMixin, AbstractStore):
             if _model_id(metric):
                 log_model_metric(models[metric.model_id], run_id, metric)
                 self._recorder.model_metric(run_id, metric)
-        for metric in points:
+        self._record(run, points, params, tags)
+        if names:
+            self._recorder.changed(run.refresh().facts)
+        self._recorder.complete()
+
+    def _record(self, run, metrics, params, tags):
+        """Record data for the history."""
+        run_id = run.facts["run_id"]
+        for metric in metrics:
             self._recorder.metric(run_id, metric)
         for param in params:
             self._recorder.param(run_id, param.key, param.value)
         for tag in tags:
             self._recorder.tag(run.facts, tag.key, tag.value)
-        if names:
-            self._recorder.changed(run.refresh().facts)
-        self._recorder.complete()
 
     def delete_tag(self, run_id, key):
         with locked():

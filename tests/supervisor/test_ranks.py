@@ -1,0 +1,58 @@
+"""Several processes in a container: the launcher, records of ranks, and cancel. Without a container: tests/e2e."""
+
+from __future__ import annotations
+
+import json
+
+from mlworkbench.remote.shared.layout import RunFolder
+
+from .conftest import REMOTE, until
+
+# Starts all ranks, waits for them, and fails if one has failed. (Images for tests contain no MPI library.)
+MPIEXEC = """#!/bin/sh
+[ "$1" = --version ] && exit 0
+size=$2; shift 2
+rank=0
+while [ $rank -lt $size ]; do
+  OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=$size "$@" &
+  all="$all $!"; rank=$((rank + 1))
+done
+trap 'kill $all' TERM
+for process in $all; do wait $process || failed=1; done
+exit ${failed:-0}
+"""
+RANK = "import os, time\nrank = int(os.environ['OMPI_COMM_WORLD_RANK'])\n"
+
+
+def run(target, run_id, script):
+    """Add a run with four processes."""
+    programs = target.root.parent / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "mpiexec").write_text(MPIEXEC)
+    (programs / "mpiexec").chmod(0o755)
+    library = str(REMOTE / "inrun")
+    ranks = RunFolder(str(target.root / "runs" / run_id)).ranks
+    home = str(target.root / "homes" / "p")
+    mounts = [[home, home, "rw"], [library, library, "ro"], [str(programs), str(programs), "ro"], [ranks, ranks, "rw"]]
+    processes = {"launcher": "mpiexec", "count": "4", "python": "python3", "library": library}
+    return target.run(run_id, RANK + script, processes=processes, path=[str(programs)], container={"mounts": mounts})
+
+
+def test_the_rank_that_failed_is_named(target):
+    folder = run(target, "r", "print(rank)\nif rank == 2: raise ValueError('bad batch')\n")
+    target.start("r")
+    ending = target.ended(folder)
+    assert ending["failure"]["message"] == "rank 2 failed: ValueError: bad batch (main.py:4)"
+    assert sorted(line for line in (folder / "log").read_text().splitlines() if len(line) == 1) == ["0", "1", "2", "3"]
+    records = [json.loads((folder / "ranks" / f"{rank}.json").read_text()) for rank in range(4)]
+    assert [(record["rank"], record["code"]) for record in records] == [(0, 0), (1, 0), (2, 1), (3, 0)]
+
+
+def test_cancel_ends_all_ranks(target):
+    folder = run(target, "r", "print('up', flush=True)\ntime.sleep(1000)\n")
+    target.start("r")
+    until(lambda: (folder / "log").exists() and (folder / "log").read_text().count("up") == 4)
+    target.call("cancel", "r")
+    assert target.ended(folder)["ending"] == "cancelled"
+    records = [json.loads((folder / "ranks" / f"{rank}.json").read_text()) for rank in range(4)]
+    assert all(record["terminated"] for record in records)
