@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 YES, PARTLY, NO, UNKNOWN = "yes", "partly", "no", "unknown"
 RARE_SHARE = 0.1  # a GPU that is busy for less than this share of the time counts as partly used
 _OTHERS_SHARE = 0.05
+_UNEVEN_RATIO = 0.5  # the load is uneven if a GPU is busy for less than this share of the time of another
 _GIB = 1024**3
 _MAX_PROCESSES = 2
 
@@ -36,7 +37,7 @@ def decide_verdict(
     if used == NO or (used in (YES, PARTLY) and (failed or used == PARTLY or _is_poorly_used(gpus))):
         diagnosis = diagnose(case)
     verdict: Facts = {"used": used, "asked": requested, "reason": reason, "diagnosis": diagnosis}
-    verdict["summary"] = _summarize(used, reason, gpus)
+    verdict["summary"] = _summarize(used, reason, gpus, requested is not None)
     verdict["line"] = "GPU used: " + used + (" – " + verdict["summary"] if verdict["summary"] else "")
     verdict["gpus"] = [_select_figures(gpu) for gpu in gpus]
     verdict["evidence"] = {name: evidence.get(name) for name in _EVIDENCE_KEYS if evidence.get(name) is not None}
@@ -71,11 +72,27 @@ def _decide_use(gpus: List[Facts], requested: Optional[str], facts: Facts) -> "t
             return UNKNOWN, "the run opened the GPU, but the GPU does not report its utilization"
         return NO, "the run opened the GPU but ran nothing on it"
     if requested is not None and len(working) < len(gpus):
-        return PARTLY, "%d of %d GPUs were used" % (len(working), len(gpus))
+        idle = [gpu for gpu in gpus if gpu not in working]
+        return PARTLY, "%d of %d GPUs were used, idle: %s" % (len(working), len(gpus), _format_indexes(idle))
     if max(busy_share(gpu) or 0.0 for gpu in working) < RARE_SHARE:
         return PARTLY, "it was busy only a small part of the time"
     shared = not facts.get("held") and all((gpu.get("others_share") or 0) > _OTHERS_SHARE for gpu in working)
-    return YES, "other processes used it at the same time, so the figures include theirs" if shared else None
+    if shared:
+        return YES, "other processes used it at the same time, so the figures include theirs"
+    return YES, _describe_uneven_load(working) if requested is not None else None
+
+
+def _describe_uneven_load(gpus: List[Facts]) -> Optional[str]:
+    """Describe a load that some GPUs hardly share, such as when one process prepares all data."""
+    loads = sorted((share, _format_indexes([gpu])) for gpu in gpus for share in [busy_share(gpu)] if share is not None)
+    if len(loads) < 2 or loads[0][0] >= _UNEVEN_RATIO * loads[-1][0]:
+        return None
+    parts = "%s was busy %.0f %% of the time, %s %.0f %%"
+    return "the load was uneven: " + parts % (loads[-1][1], loads[-1][0] * 100, loads[0][1], loads[0][0] * 100)
+
+
+def _format_indexes(gpus: List[Facts]) -> str:
+    return ", ".join("GPU %s" % gpu.get("index") for gpu in gpus)
 
 
 def _decide_by_load(gpus: List[Facts], facts: Facts) -> "tuple[str, Optional[str]]":
@@ -102,10 +119,11 @@ def _select_figures(gpu: Facts) -> Facts:
 # -- the summary -------------------------------------------------------------------------------------------
 
 
-def _summarize(used: str, reason: Optional[str], gpus: List[Facts]) -> Optional[str]:
+def _summarize(used: str, reason: Optional[str], gpus: List[Facts], requested: bool) -> Optional[str]:
     shown = [gpu for gpu in gpus if was_opened(gpu)] or gpus
     if used in (YES, PARTLY) and shown:
         parts = [
+            "%d of %d" % (len(gpus), len(gpus)) if used == YES and requested and len(gpus) > 1 else None,
             _format_names(shown),
             _format_share(shown),
             _format_peak(shown),

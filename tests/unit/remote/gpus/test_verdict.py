@@ -68,8 +68,21 @@ def test_summary_line_of_a_run_that_used_its_gpu():
 @pytest.mark.parametrize(
     ("gpus", "options", "used", "text"),
     [
-        ([gpu(), gpu(uuid="GPU-b")], {"requested": "2"}, "yes", "2 × NVIDIA H200"),
-        ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"requested": "2"}, "partly", "1 of 2 GPUs were used"),
+        ([gpu(), gpu(uuid="GPU-b")], {"requested": "2"}, "yes", "2 of 2, 2 × NVIDIA H200"),
+        ([gpu(), gpu(uuid="GPU-b")], {"requested": None}, "yes", "yes – 2 × NVIDIA H200"),
+        (
+            [gpu(), gpu(index=2, **IDLE), gpu(index=1), gpu(index=3, **IDLE)],
+            {"requested": "4"},
+            "partly",
+            "2 of 4 GPUs were used, idle: GPU 2, GPU 3",
+        ),
+        (
+            [gpu(index=number, mean_utilisation=share) for number, share in enumerate((90.0, 80.0, 30.0, 90.0))],
+            {"requested": "all"},
+            "yes",
+            "; the load was uneven: GPU 3 was busy 90 % of the time, GPU 2 30 %",
+        ),
+        ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"requested": "2"}, "partly", "1 of 2 GPUs were used, idle: GPU 0"),
         ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"requested": None}, "yes", "NVIDIA H200"),  # nothing requested
         ([gpu(mean_utilisation=4.04)], {}, "partly", "4.0 % of the time"),
         ([gpu(**IDLE)], {}, "no", "no process of the run opened a GPU"),
