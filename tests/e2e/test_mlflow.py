@@ -131,7 +131,7 @@ for number, uri in enumerate(["sqlite:///mlflow.db", "file:./mlruns"]):
 """
 
 
-@pytest.mark.parametrize("python", [NEWEST], indirect=True)
+@pytest.mark.parametrize("version", [NEWEST], indirect=True)
 def test_stores_of_the_script_are_recorded(run):
     """The script sets its own tracking URI, which replaces ours. Its files are read when it has ended."""
     ran = run(STORES, "--env", "MLFLOW_ALLOW_FILE_STORE=true")
