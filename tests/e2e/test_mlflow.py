@@ -370,7 +370,7 @@ def test_ranks_join_one_run(run):
     assert first == second
     assert not ran.info.get("children"), ran.info
     assert (ran.info["loss"], ran.info["params"]["lr"], ran.info["tags"]) == (0.0, "0.1", ["stage=0"]), ran.info
-    assert sorted(file.suffix for file in (ran.folder / "metrics").iterdir()) == ["", ".rank1"]
+    assert [file.suffix for file in (ran.folder / "metrics").iterdir()].count(".rank1") == 1
 
 
 def test_model_is_logged_loaded_and_registered(run):
