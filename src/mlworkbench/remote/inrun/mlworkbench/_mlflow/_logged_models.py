@@ -160,19 +160,22 @@ class LoggedModelsMixin(object):
         self._model(model_id, allow_deleted=True).journal.append(["info", changes], *lines)
 
     def set_logged_model_tags(self, model_id, tags):
-        with locked():
-            self._change_model(model_id, *_tag_lines(tags))
+        self._change_and_record_model(model_id, *_tag_lines(tags))
 
     def delete_logged_model_tag(self, model_id, key):
         with locked():
             if key not in self._model(model_id, allow_deleted=True).tags:
                 message = "No tag with key %r found for model with ID %r." % (key, model_id)
                 raise MlflowException(message, RESOURCE_DOES_NOT_EXIST)
-            self._change_model(model_id, ["untag", key])
+            self._change_and_record_model(model_id, ["untag", key])
 
     def log_logged_model_params(self, model_id, params):
+        self._change_and_record_model(model_id, *_param_lines(params))
+
+    def _change_and_record_model(self, model_id, *lines):
         with locked():
-            self._change_model(model_id, *_param_lines(params))
+            self._change_model(model_id, *lines)
+            self._recorder.model(self._model(model_id).entity())
 
     def search_logged_models(
         self, experiment_ids, filter_string=None, datasets=None, max_results=None, order_by=None, page_token=None

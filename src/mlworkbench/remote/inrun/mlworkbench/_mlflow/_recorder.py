@@ -165,12 +165,14 @@ class Recorder(object):
         """Record a logged model of MLflow 3, which may have metrics of its own."""
         data = self.owner(model.source_run_id) if model.source_run_id else {}
         data.update(id=model.model_id, name=model.name, path=_output_path(model.artifact_location, ""))
-        data.update(type=model.model_type, status=str(model.status))
+        data.update(type=model.model_type, status=model.status.value, source_run=model.source_run_id)
+        data.update(params=model.params, tags=model.tags)
         record("model", data)
 
     def model_metric(self, run_id, metric):
         data = dict(self.owner(run_id), model=metric.model_id, name=metric.key, value=metric.value, step=metric.step)
-        record("model_metric", dict(data, dataset=metric.dataset_name))
+        data.update(time=metric.timestamp, dataset=metric.dataset_name, digest=metric.dataset_digest)
+        record("model_metric", data)
 
     def file(self, run_id, uri, name, kind, title):
         path = _output_path(uri, name)
