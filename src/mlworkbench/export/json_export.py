@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
 from ..history.journal_parsing import strict_json
 from ..history.parameters import run_parameters
 from ..history.series.series_store import NO_STEP, Name, Series
 from ..model import JsonDict
+from ..runfiles.mlflow_models import Dataset, read_datasets
 from ..version import __version__
 from .run_data import Item, files_of, format_time, points_of
 
 MAX_POINTS = 1000  # maximum points of a series without --points; longer series are downsampled
 _MAX_VALUES = 10  # maximum strings or lists of a metric without --points
 _MAX_ROWS = 1000
+_DATASET_TAG = "mlflow.dataset."  # prefix of the tags that the index contains for datasets
 
 Write = Callable[[str], None]
 
@@ -46,6 +49,8 @@ def _run_data(item: Item, all_points: bool) -> JsonDict:
         "name": run.name,
         "tags": list(run.tags),
         "note": run.noted.note,
+        "description": run.noted.note or run.told_tags.get("mlflow.note.content"),
+        "datasets": [asdict(dataset) for dataset in _datasets(item)],
         "parent_run_id": run.spec.parent,
         "params": {name: True if value is None else value for name, value in run_parameters(run).items()},
         "series": series_data,
@@ -54,6 +59,11 @@ def _run_data(item: Item, all_points: bool) -> JsonDict:
             for name, output in files_of(item)
         ],
     }
+
+
+def _datasets(item: Item) -> list[Dataset]:
+    has_datasets = any(name.startswith(_DATASET_TAG) for name in item.run.told_tags)
+    return read_datasets(item.folder, item.owner) if has_datasets else []
 
 
 def _file_description(item: Item, path: str) -> JsonDict:

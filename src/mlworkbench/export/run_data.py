@@ -33,12 +33,23 @@ class Item:
     display: JsonDict  # for display
     folder: RunFolder
     name_in_script: str | None = None  # if the run is nested: its name in the script
-    children: tuple[str, ...] = ()  # names of nested runs in the script
+    children: tuple[str, ...] = ()  # names of nested runs in the script, except one with the data of this run
+    is_same: bool = False  # a nested run with the data of the run that contains it
 
     @property
     def child(self) -> str | None:
         """The ``child`` argument for Series, or None if the run is not nested."""
         return self.name_in_script
+
+    @property
+    def owner(self) -> str | None:
+        """The nested run in records that a script made, or None if they are those of the whole run."""
+        return None if self.is_same else self.name_in_script
+
+    @property
+    def output_prefix(self) -> str:
+        """The folder of a nested run below outputs/, with a slash; empty for other runs."""
+        return "" if self.name_in_script is None else f"{_NESTED_RUNS_FOLDER}/{self.name_in_script}/"
 
     @property
     def title(self) -> str:
@@ -82,14 +93,16 @@ def make_items(
     for run in runs:
         folder, facts = history.paths.root.run(run.spec.folder), record(run)
         if not run.spec.inside:
-            items.append(Item(run, facts, format_record(facts), folder, children=tuple(run.children)))
+            children = tuple(name for name, child in run.children.items() if not child.get("same"))
+            items.append(Item(run, facts, format_record(facts), folder, children=children))
             continue
         parent = parents.get(run.spec.folder)
         if parent is None:
             parent = parents[run.spec.folder] = history.get(run.spec.folder)
             names.update((child_id(parent.id, name), name) for name in list(parent.children)[::-1])
-        name_in_script = names.get(run.id)
-        items.append(Item(run, facts, format_record(facts), folder, name_in_script or run.id))
+        name_in_script = names.get(run.id) or run.id
+        is_same = bool(parent.children.get(name_in_script, {}).get("same"))
+        items.append(Item(run, facts, format_record(facts), folder, name_in_script, is_same=is_same))
     return items
 
 
@@ -102,7 +115,7 @@ def points_of(item: Item) -> Series:
 
 def files_of(item: Item) -> Iterator[tuple[str, Output]]:
     """Yield the run's output files with display names, except those of its nested runs."""
-    prefix = f"{_NESTED_RUNS_FOLDER}/{item.name_in_script}/" if item.name_in_script is not None else ""
+    prefix = item.output_prefix
     nested = tuple(f"{_NESTED_RUNS_FOLDER}/{name}/" for name in item.children)
     try:
         for output in outputs_of(item.folder)[0]():

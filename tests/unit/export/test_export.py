@@ -131,6 +131,17 @@ def test_json_is_strict_and_keeps_what_is_no_number(tmp_path):
     assert [(one["path"], one["size"]) for one in run["files"]] == [("a/b.txt", 2)]
 
 
+def test_json_has_datasets_and_description(tmp_path):
+    dataset = {"name": "iris", "digest": "1f", "source_type": "http", "source": '{"url": "x"}', "context": "training"}
+    told = {"mlflow.dataset.iris": "1f", "mlflow.note.content": "what it is"}
+    given = item(tmp_path, lines=[{"k": "dataset", "d": dataset, "t": 1.0}], told_tags=told)
+    (run,) = json.loads(written(write_json, [given], all_points=False))["runs"]
+    assert run["description"] == "what it is"
+    assert [(one["name"], one["source"], one["context"]) for one in run["datasets"]] == [
+        ("iris", {"url": "x"}, "training")
+    ]
+
+
 # -- HTML report ---------------------------------------------------------------------------------------
 
 ELEMENTS = set(
