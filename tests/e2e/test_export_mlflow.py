@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 from mlworkbench.history.store import History
 from mlworkbench.paths import UserPaths
 from tests.conftest import User, end_processes
+from tests.e2e.mlflow_entities import COMPARE, ENTITIES
 from tests.e2e.mlflow_environments import BEFORE, NEWEST, mlflow_python
 from tests.e2e.test_environment import set_compute_key
 from tests.machines.network import wait_until
@@ -141,6 +143,7 @@ class Server:
     def __init__(self, uri, python, place):
         self.uri = uri
         self.python = python
+        self._place = place
         self._errors = place / "client.log"
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(place), "MLFLOW_TRACKING_URI": uri}
         with open(self._errors, "wb") as log:
@@ -148,6 +151,21 @@ class Server:
             self._client = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environ, cwd=place, text=True
             )
+
+    def python_run(self, name, text, *arguments):
+        """Run a script that uses this server as its tracking server. Return what it prints."""
+        script = self._place / name
+        script.write_text(text)
+        environ = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self._place),
+            "MLFLOW_TRACKING_URI": self.uri,
+            "USER": getpass.getuser(),
+        }
+        command = [self.python, "-W", "ignore", script, *arguments]
+        done = subprocess.run(command, cwd=self._place, env=environ, capture_output=True, text=True, timeout=TIMEOUT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()[-1] if done.stdout else ""
 
     def holds(self):
         """Return all runs on the server, grouped by mlw run ID."""
@@ -305,3 +323,23 @@ def test_failed_run_is_exported_with_cause(server, ran):
     (exported,) = server.holds()[failed]
     assert exported["status"] == "FAILED" and "ValueError: too much" in exported["tags"]["mlw.cause"]
     assert "too much" in exported["files"]["mlw/log.txt"]
+
+
+def test_exported_entities_equal_those_of_the_script_itself(server, ran):
+    """The same script, once in mlw and exported, and once with the server as its tracking server."""
+    user, root, _ = ran
+    (root / "entities.py").write_text(ENTITIES)
+    submitted = user.mlw("submit", "-c", "local", "entities.py", "exported", cwd=root, timeout=TIMEOUT)
+    assert submitted.code == 0, submitted
+    done = export(user, server, submitted.run, "--experiment", "exported")
+    assert done.code == 0, done
+    is_3 = "not sent" not in done.err
+    again = export(user, server, submitted.run, "--experiment", "exported")
+    assert again.code == 0 and "updated" in again.out, again
+    server.python_run("entities.py", ENTITIES, "direct")
+    exported, direct = json.loads(server.python_run("compare.py", COMPARE, server.uri, "exported", "direct"))
+    if not is_3:
+        assert "not sent, because the server (MLflow 2.22) does not accept them: 1 trace" in done.err
+    assert [name for name in exported["files"] if name != "mlw"] == direct["files"]
+    assert exported["tags"].pop("mlflow.registered.exported") == "1"
+    assert {**exported, "files": []} == {**direct, "files": []}

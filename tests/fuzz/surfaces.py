@@ -35,6 +35,7 @@ from mlworkbench.environments.lock_check import validate_lock
 from mlworkbench.environments.package_sources import channels_of, indexes_of
 from mlworkbench.environments.package_supply import collect_packages
 from mlworkbench.errors import MlwError
+from mlworkbench.export.mlflow import model_upload, registry_upload, trace_upload
 from mlworkbench.history import index_schema, rows
 from mlworkbench.history.annotations import annotations_of, read_annotations
 from mlworkbench.history.ingest import ingest_bytes
@@ -637,6 +638,11 @@ def _mlflow_database(case: bytes, folder: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(case)
     uses = [lambda: read_versions(run, []), lambda: [read_spans(run, trace) for trace in read_traces(run)[:2]]]
+    traces = trace_upload.read_traces
+    uses += [
+        lambda: registry_upload.read_versions(run),
+        lambda: [trace_upload.read_spans(run, trace) for trace in traces(run)[:2]],
+    ]
     _each(*uses)
 
 
@@ -658,6 +664,7 @@ def _mlflow_records(case: bytes, folder: Path) -> None:
     files = {"net": {"as": "model"}}
     data = MlflowData(read_datasets(run), read_models(run, files), [], [])
     json.dumps(mlflow_report.to_json(data))
+    json.dumps([model.points for model in model_upload.read_models(run, None)])
     for dataset in data.datasets:
         mlflow_report.source_text(dataset)
         mlflow_report.content_text(dataset)

@@ -59,9 +59,9 @@ def export(runs: tuple[str, ...], all_projects: bool, folder: str | None, **opti
     images per run of at most 2 MB each (PNG, JPEG, GIF, WebP, and SVG that begins with <?xml) and lists other files by
     name.
 
-    An MLflow server receives every point and all outputs. Exporting again updates the runs on the server. For a server
-    with authentication, set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN. Exits
-    with 1 if some files could not be sent.
+    An MLflow server receives every point, all outputs, logged and registered models, and traces. Exporting again
+    updates the runs on the server. For a server with authentication, set MLFLOW_TRACKING_USERNAME and
+    MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN. Exits with 1 if something could not be sent.
     """
     kind = _choose_format(options)
     history = History(user_paths())

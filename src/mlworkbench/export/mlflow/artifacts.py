@@ -19,6 +19,7 @@ from ...model import JsonDict
 from ...runfiles.script_records import open_plain
 from ..run_data import Item, files_of, open_output, points_of
 from .name_mapping import NameMapper
+from .remote_run import RemoteRun
 from .rest_client import Server
 
 _MLW_FOLDER = "mlw"  # folder for artifacts that are not outputs
@@ -52,9 +53,12 @@ class ArtifactUploader:
         files = [(name, output.size, output.sha256) for name, output in files_of(item)]
         return hashlib.sha256(json.dumps([files, record], default=str, sort_keys=True).encode()).hexdigest()[:32]
 
-    def send(self, server: Server, run_id: str, root: str, item: Item, renamed: JsonDict) -> bool:
-        """Upload the files and return whether all of them are now on the server."""
-        send = self._choose_upload(server, run_id, root)
+    def send(self, server: Server, remote: RemoteRun, item: Item, renamed: JsonDict, excluded: tuple[str, ...]) -> bool:
+        """Upload the files, except outputs whose path has an excluded prefix.
+
+        Return whether all of them are now on the server.
+        """
+        send = self._choose_upload(server, remote.id, remote.artifacts)
         if send is None:
             return False
         names = NameMapper(for_files=True)
@@ -62,7 +66,7 @@ class ArtifactUploader:
         for name, file in self._record_files(item):
             with file:
                 send(names(f"{_MLW_FOLDER}/{name}"), file)
-        listed = list(files_of(item))
+        listed = [(name, output) for name, output in files_of(item) if not output.path.startswith(excluded)]
         # Without the manifest, only the number of outputs is known.
         missing = (item.run.outputs or 0) if not listed and not os.path.exists(item.folder.manifest) else 0
         for name, output in listed:
@@ -98,7 +102,7 @@ class ArtifactUploader:
         Uploads use the server's own API if possible, and otherwise MLflow's client if it is installed.
         """
         if server.accepts_uploads(root):
-            return lambda name, file: server.put(root, name, file, _size(file))
+            return lambda name, file: server.put(root, name, file, file_size(file))
         try:
             from mlflow import MlflowClient, MlflowException  # noqa: PLC0415 - slow to import, and rarely installed
         except ImportError:
@@ -151,7 +155,7 @@ def _json(value: Any) -> BinaryIO:
     return io.BytesIO(json.dumps(strict_json(value), indent=1, default=str).encode())
 
 
-def _size(file: BinaryIO) -> int:
+def file_size(file: BinaryIO) -> int:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     return size

@@ -23,7 +23,7 @@ from .connections import ConnectError, Connections, Response
 
 Result = TypeVar("Result")
 
-_API = "/api/2.0/mlflow/"
+_API = "/api/{}/mlflow/"
 _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts/"
 _TEMPORARY_CODES = (408, 429, 502, 503, 504)  # HTTP status codes of temporary errors
 _MAX_ATTEMPTS = 5
@@ -64,16 +64,19 @@ class Server:
         """Make all requests fail, also those of other threads."""
         self._connections.abort()
 
-    def get(self, path: str, **query: str | int) -> JsonDict:
+    def get(self, path: str, *, api: str = "2.0", **query: str | int) -> JsonDict:
         """Send a GET request to the MLflow API: ``get("runs/get", run_id=…)``."""
-        return self._json("GET", f"{_API}{path}?{urlencode(query)}", None)
+        return self._json("GET", f"{_API.format(api)}{path}?{urlencode(query)}", None)
 
-    def post(self, path: str, body: JsonDict, *, retry: bool = True) -> JsonDict:
+    def post(self, path: str, body: JsonDict, *, retry: bool = True, api: str = "2.0") -> JsonDict:
         """Send a POST request.
 
         ``retry=False`` disables retries, for requests that must not be executed twice.
         """
-        return self._json("POST", _API + path, body, retry)
+        return self._json("POST", _API.format(api) + path, body, retry)
+
+    def patch(self, path: str, body: JsonDict) -> JsonDict:
+        return self._json("PATCH", _API.format("2.0") + path, body)
 
     def version(self) -> str:
         """Return the version of MLflow, or an empty string if the server does not report it."""

@@ -14,6 +14,7 @@ from ..run_data import Item
 from . import run_mapping
 from .artifacts import ArtifactUploader, Report, Warn
 from .batches import MAX_OTHERS, pair_batches
+from .entity_upload import EntityUploader, excluded_files, read_entities
 from .metric_upload import log_points
 from .name_mapping import NameMapper
 from .remote_run import RemoteRun, get_object, parse_run
@@ -22,7 +23,7 @@ from .server_limits import limits_of
 
 _MAX_PARALLEL = 4  # the default number of workers of an MLflow server
 _MAX_NAMES = 5  # names in a warning
-_INTERNAL_TAGS = (run_mapping.TAG_NAMES, run_mapping.POINTS, run_mapping.FILES)
+_INTERNAL_TAGS = (run_mapping.TAG_NAMES, run_mapping.POINTS, run_mapping.FILES, run_mapping.ENTITIES)
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Exporter:
         self._limits = limits_of(server.version())
         self._experiment = experiment
         self._files = files
+        self._entities = EntityUploader(server, self._limits, warn)
         self._report = report
         self._warn = warn
         self._experiments: dict[str, str] = {}
@@ -63,6 +65,7 @@ class Exporter:
             for generation in _generations(items):
                 for done in as_completed([pool.submit(self._send, item) for item in generation]):
                     yield done.result()
+            self._entities.warn_unsupported()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             self._server.abort()
@@ -95,7 +98,9 @@ class Exporter:
         self._log_datasets(remote, item)
         renamed = {"params": params.changed(), "tags": tags.changed(), "metrics": metrics.changed()}
         self._warn_renamed(item, renamed)
-        is_complete = self._send_files(remote, item, renamed)
+        entities = self._entities.supported(remote, read_entities(item))
+        has_all_entities = self._entities.send(remote, item, entities)
+        is_complete = self._send_files(remote, item, renamed, excluded_files(entities)) and has_all_entities
         self._finish(remote, item)
         address = f"{self._server.uri}/#/experiments/{experiment_id}/runs/{remote.id}"
         return ExportResult(item.run.id, remote.id, address, state, is_complete)
@@ -211,11 +216,11 @@ class Exporter:
             names = ", ".join(changes[:_MAX_NAMES])
             self._warn(f"run {item.run.id}: the server does not accept some names: {names}{more}")
 
-    def _send_files(self, remote: RemoteRun, item: Item, renamed: JsonDict) -> bool:
+    def _send_files(self, remote: RemoteRun, item: Item, renamed: JsonDict, excluded: tuple[str, ...]) -> bool:
         state = self._files.state(item)
         if item.run.status.final and remote.tags.get(run_mapping.FILES) == state:
             return True
-        is_complete = self._files.send(self._server, remote.id, remote.artifacts, item, renamed)
+        is_complete = self._files.send(self._server, remote, item, renamed, excluded)
         if is_complete and item.run.status.final:
             self._set_tag(remote, run_mapping.FILES, state)
         return is_complete

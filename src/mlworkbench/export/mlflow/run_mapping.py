@@ -21,7 +21,7 @@ from .name_mapping import MAX_NAME_LENGTH, MAX_PARAM_LENGTH, NameMapper, truncat
 RUN_ID = "mlw.run_id"  # identifies the run in later exports
 PARENT = "mlflow.parentRunId"
 TAG_NAMES = "mlw.tags"  # names of tags set by mlw: a tag that the run no longer has is deleted on the server
-POINTS, FILES = "mlw.points", "mlw.files"  # digests of completely uploaded data
+POINTS, FILES, ENTITIES = "mlw.points", "mlw.files", "mlw.entities"  # digests of completely uploaded data
 
 _STATUS = {
     Status.COMPLETED: "FINISHED",
@@ -180,7 +180,7 @@ def datasets_of(item: Item) -> list[JsonDict]:
         return []
     datasets: dict[tuple[str, str, str], JsonDict] = {}
     for _, record in read_records(item.folder, "dataset"):
-        if record.get("run") != item.child:
+        if record.get("run") != item.owner:
             continue
         facts = {name: str(record.get(name) or "")[:limit] for name, limit in _DATASET_FIELDS.items()}
         context = str(record.get("context") or "")[:500]
