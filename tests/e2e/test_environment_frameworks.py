@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.python_environments import ONE_THREAD
 from tests.e2e.remote_target import RemoteTarget
 from tests.e2e.test_environment import enable_managed_environment, set_compute_key
 from tests.interpreters import interpreters
@@ -85,21 +86,14 @@ def prefix_of(store, laptop, run):
 # -- PyTorch -------------------------------------------------------------------------------------------
 
 
-def find_wheels():
+def wheels():
     """Return folder and version of PyTorch's CPU build from pip's configuration, because the index has none."""
     done = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     folders = re.findall(r"find-links='([^']*)'", done.stdout)
     for folder in (Path(part) for value in folders for part in value.split() if "://" not in part):
         for file in folder.glob(f"torch-*+cpu-cp{SHORT.replace('.', '')}-*.whl"):
             return folder, file.name.split("-")[1]
-    return None
-
-
-def wheels():
-    """Return the result of ``find_wheels``, or skip the test."""
-    return find_wheels() or pytest.skip(
-        f"pip is not set up for a folder with PyTorch's CPU build for Python {SHORT} (find-links)"
-    )
+    pytest.skip(f"pip is not set up for a folder with PyTorch's CPU build for Python {SHORT} (find-links)")
 
 
 def test_pytorch_trains_on_offline_machine_and_reuses_environment(laptop, machine, channel):
@@ -159,7 +153,7 @@ def test_cntk_from_2019_trains(user, tmp_path):
         runconfig.read_text(),
     )
     runconfig.write_text(output)
-    done = user.mlw("submit", "-c", "local", "train.py", cwd=root, timeout=TIMEOUT)
+    done = user.mlw("submit", "-c", "local", *ONE_THREAD, "train.py", cwd=root, timeout=TIMEOUT)
     assert done.code == 0, done
     prefix = prefix_of(user.store, user, done.run)
     record = assert_trained(user, done, prefix, "model.dnn")
