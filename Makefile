@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUILD_DOCS := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 QUICK := tests/unit tests/fuzz tests/contract tests/supervisor tests/golden
-# End-to-end tests wait for processes and sockets a third of the time.
+# Tests wait for processes and sockets: end-to-end tests a third of the time, supervisor tests half of it.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() * 2)')
 E2E_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(max(2, os.cpu_count() * 3 // 2))')
 # Set in some shells; they hide bugs that users would meet.
@@ -55,7 +55,7 @@ test-loaded: $(VENV)/.dev
 
 quick: $(VENV)/.dev
 	@sh scripts/test-tools
-	$(BIN)/python -m tests $(QUICK) -n auto
+	$(BIN)/python -m tests $(QUICK) -n $(WORKERS) --dist worksteal
 
 e2e: $(VENV)/.dev
 	@sh scripts/test-tools
