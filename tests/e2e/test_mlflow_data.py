@@ -173,3 +173,22 @@ def see_packages(ui, run):
     page = ui.go(f"/runs/{run}?tab=environment")
     page.get_by_role("textbox", name="Search packages").fill("mlflow-skinny")
     expect(page.get_by_role("gridcell", name="mlflow-skinny")).to_be_visible()
+
+
+# The table of MLflow 2, written without MLflow.
+REMOTE = """
+import os, sqlite3
+os.makedirs("outputs/mlflow")
+connection = sqlite3.connect("outputs/mlflow/mlflow.db")
+connection.execute("CREATE TABLE trace_info (request_id, experiment_id, timestamp_ms, execution_time_ms, status)")
+connection.execute("INSERT INTO trace_info VALUES ('tr-1', 0, 1000, 5, 'OK')")
+connection.commit()
+"""
+
+
+def test_traces_of_another_machine(shared_target):
+    remote = shared_target()
+    remote.write("train.py", REMOTE)
+    run = remote.submit("train.py").run
+    traces = json.loads(remote.laptop.mlw("history", "traces", run, "-o", "json", cwd=remote.project).out)
+    assert [trace["trace_id"] for trace in traces] == ["tr-1"]
