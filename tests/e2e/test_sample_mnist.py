@@ -127,17 +127,49 @@ def test_keras_with_mlflow(user, engine, target):
     assert not list(sample.root.glob("mlruns")) and not list(sample.root.glob("*.db"))
 
 
-@EVERYWHERE
-def test_pytorch(user, engine, target):
+def pytorch_sample(user: Laptop, name: str) -> Sample:
+    """Create a sample that installs PyTorch's CPU build from this machine."""
     folder, version = wheels()
-    sample = Sample(user, "mnist-pytorch")
+    sample = Sample(user, name)
     if version not in (sample.root / "aml_config" / "conda_dependencies.yml").read_text():
         allow_packages(sample.root, folder)
         sample.change("    - torch>=2.4\n", f"    - --find-links {folder}\n    - torch=={version}\n")
+    return sample
+
+
+@EVERYWHERE
+def test_pytorch(user, engine, target):
+    sample = pytorch_sample(user, "mnist-pytorch")
     done = sample.submit(engine, target, "--epochs", "4")
     assert_accuracy(sample, done, "model.pt")
     assert_epochs(sample, done, 4)
-    assert f"PyTorch {version} on the CPU (cpu)" in done.out.splitlines(), done
+    assert f"PyTorch {wheels()[1]} on the CPU (cpu)" in done.out.splitlines(), done
+
+
+ABORT_RANK_1 = """
+
+save = save_checkpoint
+def save_checkpoint(model, optimizer, epoch):
+    save(model, optimizer, epoch)
+    if (dist.get_rank(), epoch, os.environ["MLW_ATTEMPT"]) == (1, 2, "1"):
+        os.abort()
+"""
+
+
+def test_distributed_pytorch_continues_after_a_crashed_rank(user, engine):
+    """It uses the environment of mnist-pytorch. SIGKILL could be mistaken for a lack of memory on a busy machine."""
+    sample = pytorch_sample(user, "mnist-ddp")
+    script = sample.root / "train.py"
+    before, main, after = script.read_text().rpartition("\n\nif __name__ ==")
+    script.write_text(before + ABORT_RANK_1 + main + after)
+    options = ("--launcher", "torchrun", "--processes", "2", "--retries", "1", "--retry-delay", "0.1s")
+    done = sample.submit(engine, "local", "--epochs", "4", options=options)
+    record = assert_accuracy(sample, done, "model.pt")
+    assert_epochs(sample, done, 4)
+    starts = [line for line in done.out.splitlines() if line.startswith("attempt")]
+    assert starts == ["attempt 1 starts at epoch 1 of 4", "attempt 2 starts at epoch 3 of 4"], done
+    assert "equal weights in all processes (2): " in done.out, done
+    assert len(record["attempts"]) == 1 and "rank 1 failed: killed by signal 6" in done.err, done
 
 
 # -- CNTK ----------------------------------------------------------------------------------------------
