@@ -20,12 +20,13 @@ from .remote.shared.atomic_files import read_json, write_atomic
 
 MAX_NAME = 100
 _MAX_VIEWS = 200
+BROWSER_ONLY = ("chart", "top_level")
 _MAX_VALUES, _MAX_TEXT = 100, 4000  # maximum values of an option, and maximum characters of each
 
 
 @dataclass(frozen=True)
 class View:
-    """The settings of a view, named as the options of ``mlw history list``."""
+    """The settings of a view, most of them named as the options of ``mlw history list``."""
 
     text: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
@@ -41,6 +42,9 @@ class View:
     group: str | None = None
     columns: str | None = None
     limit: int | None = None
+    # Settings of the browser UI, which are no options of the command.
+    chart: str | None = None
+    top_level: bool = False  # exclude child runs, which searches on the command line include
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults."""
@@ -71,6 +75,8 @@ class View:
         """Return the options of ``mlw history list`` for this view."""
         result = []
         for name, value in self.to_json().items():
+            if name in BROWSER_ONLY:
+                continue
             for each in value if isinstance(value, list) else [value]:
                 result += [f"--{name}"] if each is True else [f"--{name}={each}"]
         return result
@@ -98,7 +104,8 @@ class SavedViews:
             raise _unknown(name, views)
         return views[name]
 
-    def save(self, name: str, view: View, *, replace: bool = False) -> None:
+    def save(self, name: str, update: Callable[[View], View], *, replace: bool = False) -> None:
+        """Save what ``update`` returns for the existing view with this name, or for an empty view."""
         checked = check_name(name)
 
         def change(views: dict[str, View]) -> None:
@@ -106,7 +113,7 @@ class SavedViews:
                 raise UsageError(f"view {checked!r} already exists", "use another name, or replace it with --force")
             if len(views) >= _MAX_VIEWS and checked not in views:
                 raise UsageError(f"there are already {_MAX_VIEWS} views", "delete one: mlw history view delete NAME")
-            views[checked] = view
+            views[checked] = update(views.get(checked, View()))
 
         self._change(change)
 

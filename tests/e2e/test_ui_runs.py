@@ -172,6 +172,69 @@ def headers(page) -> list[str]:
     return [name for _, name in sorted(placed)]
 
 
+def test_views_are_shared_with_the_command_line(user, demo, tmp_path):
+    root, (first, second) = demo
+    hostile = "<img src=x onerror=alert(1)>"
+    with browser_session(user, root, tmp_path) as ui:
+        page = ui.go(f"/p/{key_of(root)}/runs?where=loss+%3C+0.5&sort=-metrics.loss&column=status&column=metrics.loss")
+        page.get_by_text("1 run", exact=True).wait_for()
+        _save_view(page, "low loss")
+        page.get_by_text("saved view low loss").wait_for()
+        [saved] = json.loads(user.mlw("history", "view", "list", "-o", "json", cwd=root).out)
+        assert saved["name"] == "low loss"
+        listed = json.loads(user.mlw("history", "list", "--view", "low loss", "-o", "json", cwd=root).out)
+        assert [run["run_id"] for run in listed] == [first]
+        page.get_by_role("checkbox", name="Archived").click()
+        _save_view(page, "low loss")
+        page.get_by_role("dialog", name="Replace view low loss?").get_by_role("button", name="Replace").click()
+        show = ("history", "view", "show", "low loss", "-o", "json")
+        wait_until(lambda: json.loads(user.mlw(*show, cwd=root).out).get("archived"), "the changed view")
+        settings = ("--sort=loss", "--where", "loss < 3", "--columns", "status,lr", "-L", "5")
+        assert user.mlw("history", "view", "save", hostile, *settings, cwd=root).code == 0
+        page.get_by_role("button", name="Views").click()
+        page.get_by_role("menuitem", name="low loss").wait_for()
+        page.get_by_role("menuitem", name=hostile).get_by_text("Command line only: --limit=5").wait_for()
+        page.get_by_role("menuitem", name=hostile).click()
+        page.get_by_text("2 runs", exact=True).wait_for()
+        wait_until(lambda: shown(page) == [first, second], "the order of the view")
+        assert headers(page) == ["Run ID", "Status", "lr", "loss"]
+        assert "where=loss+%3C+3" in page.url and "sort=metrics.loss" in page.url
+        _manage_views(user, page, root, hostile)
+        ui.assert_no_errors()
+
+
+def _save_view(page, name: str) -> None:
+    page.get_by_role("button", name="Views").press("Enter")
+    page.get_by_role("menuitem", name="Save view…").press("Enter")
+    dialog = page.get_by_role("dialog", name="Save view")
+    dialog.get_by_label("Name").fill(name)
+    dialog.get_by_label("Name").press("Enter")
+
+
+def _manage_views(user, page, root: Path, hostile: str) -> None:
+    """Rename and delete views, and open one that the command line has deleted."""
+
+    def names() -> list[str]:
+        return [view["name"] for view in json.loads(user.mlw("history", "view", "list", "-o", "json", cwd=root).out)]
+
+    for action in ("Rename", "Delete"):
+        page.get_by_role("button", name="Views").click()
+        page.get_by_role("menuitem", name="Rename or delete…").click()
+        name = hostile if action == "Rename" else "second"
+        page.get_by_role("button", name=f"{action} {name}", exact=True).click()
+        dialog = page.get_by_role("dialog", name=f"{action} view {name}")
+        if action == "Rename":
+            dialog.get_by_label("Name").fill("second")
+        dialog.get_by_role("button", name=action).click()
+        expected = ["low loss", "second"] if action == "Rename" else ["low loss"]
+        wait_until(lambda expected=expected: names() == expected, f"{action} in the browser")
+    page.get_by_role("button", name="Views").click()
+    page.get_by_role("menuitem", name="low loss").wait_for()
+    assert user.mlw("history", "view", "delete", "low loss", cwd=root).code == 0
+    page.get_by_role("menuitem", name="low loss").click()
+    page.get_by_role("alert").filter(has_text="unknown view 'low loss'").wait_for()
+
+
 def _tag_and_archive(user, page, first: str) -> None:
     choose(page, first)
     page.get_by_text("1 selected").wait_for()

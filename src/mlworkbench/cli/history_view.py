@@ -23,7 +23,8 @@ from .options import get_project_or_none, global_options, project_option, result
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_EXCLUSIVE = {"group": "columns", "columns": "group"}
+# Options on the command line and the setting of the view that each replaces.
+_REPLACED = {"group": "columns", "columns": "group", "children": "top_level", "parent": "top_level"}
 
 
 @click.group(cls=LazyGroup, epilog="Example: mlw history view save best --where 'accuracy > 0.9' --sort=-accuracy")
@@ -41,7 +42,7 @@ def apply_view(options: dict[str, Any], name: str, views: SavedViews, *, is_tabl
     """Return the options with the settings of a view. Options on the command line take precedence."""
     context = click.get_current_context()
     given = {key for key in options if context.get_parameter_source(key) is not ParameterSource.DEFAULT}
-    given |= {_EXCLUSIVE[key] for key in given & set(_EXCLUSIVE)}
+    given |= {_REPLACED[key] for key in given & set(_REPLACED)}
     given |= set() if is_table else {"columns"}  # columns apply to tables only
     saved = views.get(name)
     return {**options, **{item.name: getattr(saved, item.name) for item in fields(View) if item.name not in given}}
@@ -69,7 +70,11 @@ def save(name: str, force: bool, folder: str | None, all_projects: bool, **optio
     if options["group"] is not None and options["columns"] is not None:
         raise UsageError("--columns and --group cannot be used together", "omit one of them")
     make_query(None, options)  # reports invalid conditions
-    open_views(folder, all_projects).save(name, View(**options), replace=force)
+
+    def update(existing: View) -> View:
+        return View(**options, chart=existing.chart)
+
+    open_views(folder, all_projects).save(name, update, replace=force)
     shown = plain(name.strip())
     render.message(f"saved view {shown}; open it with 'mlw history list --view {shlex.quote(shown)}'")
 

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
@@ -39,10 +39,10 @@ def make_query(project: str | None, options: dict[str, Any], history: History | 
     return Query(
         project=None if parent else project,
         archived=options["archived"],
-        children=any(options.get(name) for name in _SEARCH_OPTIONS),
+        children=includes_children(options) and not options.get("top_level"),
         parent=parent,
         texts=options["text"],
-        statuses=[_parse_status(status) for status in options["status"]],
+        statuses=[parse_status(status) for status in options["status"]],
         targets=options["target"],
         scripts=options["script"],
         tags=options["tag"],
@@ -52,6 +52,11 @@ def make_query(project: str | None, options: dict[str, Any], history: History | 
         descending=descending,
         limit=options.get("limit"),
     )
+
+
+def includes_children(options: Mapping[str, Any]) -> bool:
+    """Return whether the list includes child runs."""
+    return any(options.get(name) for name in _SEARCH_OPTIONS)
 
 
 def require_known_names(history: History, query: Query) -> None:
@@ -86,7 +91,8 @@ def _join_conditions(conditions: Sequence[str]) -> Condition | None:
     return Join("and", parts) if len(parts) > 1 else parts[0] if parts else None
 
 
-def _parse_status(name: str) -> str:
+def parse_status(name: str) -> str:
+    """Return the status with this name. Raise ``UnknownName`` if there is none."""
     statuses = {status.value.lower(): status for status in Status}
     match = statuses.get(name.lower()) or _STATUS_ALIASES.get(name.lower())
     if match is None:

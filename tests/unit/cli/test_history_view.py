@@ -13,7 +13,7 @@ from mlworkbench.cli.main import _run
 from mlworkbench.errors import UnknownName, UsageError
 from mlworkbench.history.history_api import History
 from mlworkbench.saved_views import SavedViews, View
-from tests.unit.history.test_store import fill, paths
+from tests.unit.history.test_store import fill, paths, spec
 
 
 @pytest.fixture
@@ -65,14 +65,28 @@ def test_errors_name_the_next_command(mlw):
     assert mlw("history", "view", "save", "x", "--group", "lr", "--columns", "lr")[0] == 2
 
 
+def test_settings_of_the_browser_are_kept(mlw, tmp_path):
+    store = History(paths(tmp_path / "home"))
+    for number in (1, 2):
+        store.add(spec(number, parent="demo-00009"))
+    store.close()
+    views = SavedViews(paths(tmp_path / "home"), None)
+    views.save("x", lambda _: View(text=("demo",), chart="none", top_level=True))
+    assert json.loads(mlw("history", "list", "--view", "x", "-o", "json")[1]) == []
+    assert len(json.loads(mlw("history", "list", "--view", "x", "--children", "-o", "json")[1])) == 2
+    assert "top_level" not in json.loads(mlw("history", "view", "show", "x", "-o", "json")[1])["command"]
+    assert mlw("history", "view", "save", "x", "--force", "--archived")[0] == 0
+    assert views.get("x") == View(archived=True, chart="none")
+
+
 def test_views_belong_to_a_project(tmp_path):
     mine, other, everywhere = (SavedViews(paths(tmp_path), project) for project in ("a", "../../b", None))
-    mine.save("best", View(sort="loss"))
-    other.save("best", View(sort="-loss"))
+    mine.save("best", lambda _: View(sort="loss"))
+    other.save("best", lambda _: View(sort="-loss"))
     assert [saved.all() for saved in (mine, other, everywhere)] == [
         {"best": View(sort="loss")}, {"best": View(sort="-loss")}, {}
     ]  # fmt: skip
-    mine.save("second", View())
+    mine.save("second", lambda view: view)
     with pytest.raises(UsageError):
         mine.rename("second", "best")
     with pytest.raises(UnknownName):
@@ -91,7 +105,7 @@ JSON = st.recursive(
 def test_any_file_is_read(tmp_path_factory, data):
     place = tmp_path_factory.mktemp("views")
     saved = SavedViews(paths(place), None)
-    saved.save("x", View())
+    saved.save("x", lambda view: view)
     (place / "views" / "all.json").write_text(json.dumps({"views": data}))
     for view in saved.all().values():
         assert View.from_json(view.to_json()) == view

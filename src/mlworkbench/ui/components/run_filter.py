@@ -33,7 +33,7 @@ RUN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
 }
 _ID_WIDTH = 246
 _VALUE_WIDTHS = {"params": (75, 130), "metrics": (96, 150)}  # minimum and maximum width in pixels
-_UNSORTED = ("arguments", "children")
+UNSORTED = ("arguments", "children")
 _MAX_COLUMNS = 40
 _MAX_LENGTH = 4000
 _DEBOUNCE = 350  # debounce in milliseconds
@@ -138,7 +138,7 @@ class View:
 
 
 def _column(key: str, label: str, kind: str, width: int) -> dict[str, Any]:
-    return {"key": key, "label": label, "kind": kind, "width": width, "sortable": key not in _UNSORTED}
+    return {"key": key, "label": label, "kind": kind, "width": width, "sortable": key not in UNSORTED}
 
 
 _FIELD_TYPES = {field.name: {"bool": bool, "str": str}.get(str(field.type), tuple) for field in fields(View)}

@@ -25,6 +25,7 @@ from ..components.run_actions import RunActions
 from ..components.run_chart import RunChart
 from ..components.run_filter import FilterBar, View
 from ..components.run_grid import RunGrid
+from ..components.view_menu import ViewMenu
 from ..queries import runs as queries
 from ..queries.runs import RunFilter
 
@@ -84,7 +85,7 @@ class RunsPage:
         has_error = await self._has_error(self._view)
         if has_error:  # the fields still show the invalid values
             self._view = replace(self._view, where="", since="", parent="")
-        self._default_columns = await self._backend.call(queries.default_columns, self._view.run_filter(self._project))
+        self._default_columns = await self._load_default_columns()
         names = await self._backend.call(queries.names, RunFilter(project=self._project))
         # No await from here to the last element: event handlers need all elements.
         self._build_tools(names["metrics"])
@@ -110,12 +111,13 @@ class RunsPage:
         )
 
     def _build_tools(self, metrics: list[str]) -> None:
-        """Add the column selector and the chart selector to the title row."""
+        """Add the view menu, the column selector, and the chart selector to the title row."""
         options = {"none": "No chart", "duration": "Duration"}
         options.update({f"metrics.{name}": plain(name, 40) for name in metrics[:_MAX_METRICS]})
         if self._view.chart not in options:
             self._view = replace(self._view, chart=View.chart)
         with self._tools:
+            ViewMenu(self._backend, self._project, self._path, lambda: self._view)
             button = ui.button("Columns", icon="view_column", on_click=self._choose_columns, color=None)
             button.props("flat dense no-caps").classes("mlw-action")
             field = ui.select(options, value=self._view.chart, label="Chart").props("dense outlined options-dense")
@@ -149,6 +151,15 @@ class RunsPage:
         if any((await self._load_options()).statuses.values()):
             ui.navigate.reload()
 
+    async def _load_default_columns(self) -> tuple[str, ...]:
+        default = await self._backend.call(queries.default_columns, self._view.run_filter(self._project))
+        return self._add_sort_column(default)
+
+    def _add_sort_column(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        """Add the column that the list is sorted by, because the grid sorts by its columns only."""
+        key = self._view.sort.removeprefix("-")
+        return columns if key in ("", "id", *columns) else (*columns, key)
+
     async def _load_options(self) -> queries.FilterChoices:
         self._counted_at = time.monotonic()
         return await self._backend.call(queries.filter_choices, self._project, self._view.archived, self._view.children)
@@ -164,7 +175,7 @@ class RunsPage:
         """Apply the columns stored in the browser. Columns in the URL take precedence."""
         stored = View.from_address(("column", str(name)) for name in columns or ()).column
         if stored and not self._view.column and len(View(column=stored).columns(())) > 1:
-            self._view = replace(self._view, column=stored)
+            self._view = replace(self._view, column=self._add_sort_column(stored))
             self._grid.show(self._url, self._columns())
 
     # -- changes by the user -----------------------------------------------------------------------------
@@ -196,9 +207,7 @@ class RunsPage:
         self._view = replace(view, sort=before.sort, column=before.column, chart=before.chart)
         self._chart.show(self._url, self._view.chart)
         if before.parent != view.parent:
-            self._default_columns = await self._backend.call(
-                queries.default_columns, self._view.run_filter(self._project)
-            )
+            self._default_columns = await self._load_default_columns()
         self._grid.show(self._url, self._columns())
         self._update_address()
         await self._count_statuses()
@@ -266,7 +275,7 @@ class RunsPage:
         """Show metric columns as soon as there are metrics. Existing metric columns are not changed."""
         if any(name.startswith("metrics.") for name in self._default_columns):
             return
-        self._default_columns = await self._backend.call(queries.default_columns, self._view.run_filter(self._project))
+        self._default_columns = await self._load_default_columns()
         self._grid.show(self._url, self._columns())
 
 
