@@ -111,7 +111,10 @@ for step in range(5):
     main.add("accuracy", step / 5, step)
 image = bytes.fromhex(open("image.hex").read())
 main.file.write(record(now() + b"\\x10\\x03" + field(5, value(b"sample", field(4, field(4, image))))))
-main.file.write(record(now() + field(5, value(b"weights", field(5, b"")))))
+buckets = field(6, struct.pack("<2d", 1.5, 2.0)) + field(7, struct.pack("<2d", 1, 3))
+for step in range(2):
+    facts = b"".join(bytes([at << 3 | 1]) + struct.pack("<d", number) for at, number in enumerate((1, 2, 4, 7), 1))
+    main.file.write(record(now() + bytes([16, step]) + field(5, value(b"weights", field(5, facts + buckets)))))
 """
 IMAGE = (
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a4944415478da63600000000200"
@@ -143,6 +146,11 @@ def test_tensorboard_next_to_the_library(user):
     (events,) = [name for name, kind in files.items() if kind == "tensorboard"]
     assert events.startswith("tensorboard/runs/Nov16_07-53-15_vm/events.out.tfevents.")
     assert any(tag.startswith("tensorboard.kept=histograms: weights") for tag in shown["tags"])
+    printed = user.mlw("history", "tables", done.run, "histograms/weights", "-o", "json", cwd=root)
+    assert [(row["step"], row["count"], row["mean"], row["max"]) for row in json.loads(printed.stdout)] == [
+        (0, 4, 1.75, 2),
+        (1, 4, 1.75, 2),
+    ]
 
 
 LOGS = "import mlworkbench\nmlworkbench.log('loss', 1)\nmlworkbench.set_tag('x')\nprint('accuracy: 0.5')\n"

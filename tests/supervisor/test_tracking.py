@@ -155,9 +155,11 @@ def test_with_old_and_new_pythons(place, python):
 
 
 DRAWS = """
+import struct
 from writer import Writer, field, now, record
 writer = Writer("runs/Nov16_07-53-15_vm")
-for tag, part in ((b"sample", field(4, field(4, b"\\x89PNG\\r\\n\\x1a\\n"))), (b"weights", field(5, b""))):
+buckets = b"\\x11" + struct.pack("<d", 2) + field(6, struct.pack("<d", 2)) + field(7, struct.pack("<d", 4))
+for tag, part in ((b"sample", field(4, field(4, b"\\x89PNG\\r\\n\\x1a\\n"))), (b"weights", field(5, buckets))):
     writer.file.write(record(now() + field(5, field(1, field(1, tag) + part))))
 """
 
@@ -170,8 +172,9 @@ def test_images_and_event_files_are_listed_as_outputs(place, python):
     assert place.ended(folder)["ending"] == "succeeded"
     paths = [output["path"] for output in json.loads((folder / "outputs.json").read_text())["outputs"]]
     assert paths[0] == "images/sample-0.png"
-    assert [path.rpartition("/")[0] for path in paths[1:]] == ["tensorboard/runs/Nov16_07-53-15_vm"]
-    assert [line["d"]["path"] for line in lines(folder, "tensorboard") if line.get("k") == "file"] == paths
+    assert paths[1] == "tensorboard/histograms/weights.json"
+    assert [path.rpartition("/")[0] for path in paths[2:]] == ["tensorboard/runs/Nov16_07-53-15_vm"]
+    assert sorted(line["d"]["path"] for line in lines(folder, "tensorboard") if line.get("k") == "file") == paths
 
 
 def test_metrics_are_reported_after_a_reboot(place):

@@ -17,6 +17,7 @@ from .run_lookup import get_current_run
 
 _MAX_ROWS = 200  # maximum rows of a table for people
 _MAX_CELL = 60
+_MAX_LISTED = 200
 
 
 @click.command(epilog="Example: mlw history tables demo-swift predictions -o json")
@@ -33,7 +34,7 @@ def tables(run: str | None, name: str | None, folder: str | None, output: str, q
     selected = get_current_run(history, run, folder)
     is_text = output == "table" and query is None
     if name is None:
-        listed = load_tables(history, selected)
+        listed = load_tables(history, selected, _MAX_LISTED)
         if not is_text:
             rows = [{"name": table.title, "rows": len(table.rows), "columns": table.columns} for table in listed]
             render.emit(rows, output=output, query=query)

@@ -1,17 +1,20 @@
 """Record what event files contain besides scalars.
 
 Hyperparameters become parameters of the run. Images and texts become files in ``outputs/``, as with ``log_image`` and
-``log_text``. Everything else, such as histograms and PR curves, stays in its event file, which is copied to
-``outputs/tensorboard``; the tag ``tensorboard.kept`` lists it.
+``log_text``. Everything else, such as audio and graphs, stays in its event file, which is copied to
+``outputs/tensorboard``; the tag ``tensorboard.kept`` lists it. Some steps of histograms and PR curves also become
+tables, as with ``log_table``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 
 from ..run_reader import open_regular_file
 from ..shared.folder_tree import FolderHandles, portable
 from .output_writer import OutputWriter, safe_parts
+from .plot_tables import PLOTTED, PlotTables
 from .script_runs import encode_float
 from .summary_value import HPARAMS, IMAGES, TEXT
 
@@ -115,29 +118,48 @@ class SummaryRecorder:
     # -- event files ---------------------------------------------------------------------------------------
 
     def finish(self, folders: FolderHandles) -> None:
-        """Copy the event files with data that is not recorded elsewhere, and list that data in a tag."""
+        """Copy the event files with data that is not recorded elsewhere, and list that data in a tag.
+
+        Write tables of histograms and PR curves.
+        """
+        plots = PlotTables(self._messages)
         sources = {source.number: source for source in self._file.sources.values()}
         listed: Dict[str, List[str]] = {}
         size = 0
         for number in sorted(self._kept):
             source = sources.get(number)
-            path, size = self._copy(source.name, folders, size) if source is not None else (None, size)
+            path, size = self._copy(source, folders, size, plots) if source is not None else (None, size)
             if source is None or path is None:
                 continue
             self._file.add_record("file", {"path": path, "as": "tensorboard", "name": source.name[-500:]})
             for kind, tags in self._kept[number].items():
                 known = listed.setdefault(kind, [])
                 known += [name for name in (source.prefix + tag for tag in tags) if name not in known]
+        self._store_tables(plots)
         if listed:
             self._file.add_tag(KEPT, "; ".join(_describe(kind, listed[kind]) for kind in sorted(listed)))
 
-    def _copy(self, name: str, folders: FolderHandles, size: int) -> "Tuple[Optional[str], int]":
+    def _store_tables(self, plots: PlotTables) -> None:
+        for kind, name, content in plots.tables():
+            data = json.dumps(content, separators=(",", ":")).encode("ascii")
+            try:
+                path = self._outputs.write([*COPIES.split("/")[1:-1], kind, *safe_parts(name)], ".json", data)
+            except (OSError, ValueError) as error:
+                self._messages.add(_failure_message(kind.replace("_", " "), error))
+                continue
+            self._file.add_record("file", {"path": path, "as": "table", "name": "%s/%s" % (kind, name)})
+
+    def _copy(
+        self, source: "Source", folders: FolderHandles, size: int, plots: PlotTables
+    ) -> "Tuple[Optional[str], int]":
         """Return the path of an event file below ``outputs/``, and the total size of copied files."""
-        parts = name.split("/")
-        descriptor = open_regular_file(folders, name)
+        parts = source.name.split("/")
+        descriptor = open_regular_file(folders, source.name)
         if descriptor is None:
             return None, size
         try:
+            if any(kind in self._kept[source.number] for kind in PLOTTED):
+                plots.read(descriptor, source.prefix)
             if parts[0] == "outputs":
                 return portable("/".join(parts[1:])), size
             size += os.fstat(descriptor).st_size

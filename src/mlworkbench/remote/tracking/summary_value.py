@@ -1,13 +1,14 @@
 """Parse one value of a TensorBoard summary: a scalar, images, text, hyperparameters, or another kind.
 
-The functions are pure, and the input is untrusted. For other kinds, such as histograms, only the kind and
-the tag are returned.
+The functions are pure, and the input is untrusted. Histograms and precision-recall curves are returned unparsed,
+because only some of their steps are stored. For other kinds, only the kind and the tag are returned.
 """
 
 from __future__ import annotations
 
 import struct
 
+from .distribution import parse_histogram, parse_histogram_tensor, parse_pr_curve
 from .protobuf_wire import (
     BYTES,
     FIXED32,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 SCALARS, IMAGES, TEXT, HPARAMS, HISTOGRAMS, AUDIO, GRAPHS, TENSORS = KINDS = (
     "scalars images text hparams histograms audio graphs tensors".split()
 )
+PR_CURVES = "pr_curves"
 MAX_TAG = 500  # maximum bytes; readers drop metrics with names longer than 1000 characters
 MAX_PARAMETERS = 1000  # maximum per session
 SHORTENED_PREFIX = b"~"
@@ -50,7 +52,8 @@ class Summary:
     """One value of a record.
 
     ``value`` is a number for scalars, a list of encoded images, a string for text, and a list of pairs for
-    hyperparameters. Images and text that cannot be parsed are empty. It is None for all other kinds.
+    hyperparameters. Images and text that cannot be parsed are empty. For histograms and precision-recall curves,
+    it is the function that parses them, and its argument. It is None for all other kinds.
     """
 
     __slots__ = ("kind", "tag", "value")
@@ -77,8 +80,10 @@ def parse_value(data: memoryview, budget: FieldBudget) -> "Optional[Summary]":
         return Summary(HPARAMS, tag, _parse_part(_parse_hparams, content, 20 * MAX_PARAMETERS))
     if 4 in parts:
         return Summary(IMAGES, tag, _parse_part(_encoded_images, parts[4], _MAX_IMAGE_FIELDS))
-    if 5 in parts or 6 in parts:
-        return Summary(HISTOGRAMS if 5 in parts else AUDIO, tag)
+    if 5 in parts:
+        return Summary(HISTOGRAMS, tag, (parse_histogram, parts[5]))
+    if 6 in parts:
+        return Summary(AUDIO, tag)
     return _parse_tensor(tag, parts[8], plugin, budget) if 8 in parts else None
 
 
@@ -128,6 +133,8 @@ def _parse_tensor(tag: str, tensor: memoryview, plugin: str, budget: FieldBudget
             bytes(item).decode("utf-8", "replace") for item in _parse_part(_tensor_strings, tensor, 10 * _MAX_STRINGS)
         ]
         return Summary(TEXT, tag, "\n".join(strings))
+    if plugin in (HISTOGRAMS, PR_CURVES):
+        return Summary(plugin, tag, (parse_histogram_tensor if plugin == HISTOGRAMS else parse_pr_curve, tensor))
     kind = GRAPHS if plugin in _GRAPH_PLUGINS else plugin if plugin.replace("_", "").isalnum() else "other"
     return Summary(kind[:_MAX_KIND], tag)
 
