@@ -317,7 +317,11 @@ MLFLOW_RECORDS = [
     ],
     [{"k": "packages", "d": {"python": "3.11.2", "packages": [["numpy", "2.0"], ["torch", "2.13"]]}}],
 ]
-TABLES = [{"columns": ["x", "y"], "data": [[1, "a"], [None, [1.5]]]}]
+TABLES: list[Any] = [
+    {"columns": ["x", "y"], "data": [[1, "a"], [None, [1.5]]]},
+    {"columns": ["step", "min", "max"], "data": [[1, 0, 2.5], [2, -1, 1]], "buckets": [[1, 0, 3], [2]]},
+    {"columns": ["step", "threshold", "recall", "precision"], "data": [[1, 0, 1, 0.5], [1, 1, 0.5, 1]]},
+]
 
 
 def mlflow_database() -> bytes:

@@ -74,6 +74,7 @@ from mlworkbench.remote.tracking.wandb_reader import WandbReader
 from mlworkbench.report import gpu_report as gpu_report
 from mlworkbench.report import mlflow_report
 from mlworkbench.report import spark_report as report_spark
+from mlworkbench.report.distribution_plot import plot_of
 from mlworkbench.report.mlflow_report import MlflowData
 from mlworkbench.report.run_records import record, summary, to_display
 from mlworkbench.report.table_report import load_parts
@@ -680,6 +681,7 @@ def _table(case: bytes, folder: Path) -> None:
     table = load_parts(run, "t", ["t.json", "t.json"])
     json.dumps([list(map(format_value, row)) for row in table.rows])
     json.dumps(list(table.records()))
+    json.dumps(repr(plot_of(load_parts(run, "t", ["t.json"]))))
 
 
 # -- projects ------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Tables that a script logged with ``log_table`` of mlw or MLflow. They are stored as output files.
 
-Each call of mlw's ``log_table`` writes a file. Files with the same name and step are one table.
+Each call of mlw's ``log_table`` writes a file. Files with the same name and step are one table. Histograms and
+precision-recall curves of TensorBoard are tables, too.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ _MAX_BYTES = 16 << 20  # maximum total bytes of the files that are read at a tim
 _MAX_FILE = 4 << 20
 _MAX_TABLES, _MAX_PARTS, _MAX_COLUMNS = 30, 1000, 50
 _MAX_NAME = 200
+_PLOTS = "tensorboard/"  # folder of the tables that mlw creates from TensorBoard data
 
-_Part = tuple[list[str], list[list[Any]]]  # columns and rows of a file
+_Part = tuple[list[str], list[list[Any]], list[Any]]  # columns, rows, and histogram of each row, if any, of a file
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class LoggedTable:
     path: str  # of its first file
     columns: list[str] = field(default_factory=list)
     rows: list[list[Any]] = field(default_factory=list)
+    buckets: list[Any] = field(default_factory=list)  # counts for each row of a histogram, unchecked
     problem: str | None = None
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -53,11 +56,13 @@ def list_tables(run: Run) -> dict[str, list[str]]:
 
 
 def load_tables(history: History, run: Run, limit: int = _MAX_TABLES) -> list[LoggedTable]:
-    """Return the tables of a run, newest first."""
+    """Return the tables of a run: those of the script, newest first, then those of TensorBoard data."""
     folder = history.paths.root.run(run.spec.folder)
     tables: list[LoggedTable] = []
     budget = _MAX_BYTES
-    for title, paths in list(list_tables(run).items())[::-1][:limit]:
+    newest = list(list_tables(run).items())[::-1]
+    newest.sort(key=lambda item: item[1][0].startswith(_PLOTS))  # there are many of them
+    for title, paths in newest[:limit]:
         table, budget = _read(folder, title, paths, budget)
         tables.append(table)
     return tables
@@ -98,16 +103,19 @@ def _read(folder: RunFolder, title: str, paths: list[str], budget: int) -> tuple
 def _parse(data: bytes) -> _Part:
     content = parse_json(data)
     columns = [plain(str(column), 100) for column in content["columns"][:_MAX_COLUMNS]]
-    return columns, [list(row[: len(columns)]) for row in content["data"]]
+    buckets = content.get("buckets")
+    rows = [list(row[: len(columns)]) for row in content["data"]]
+    return columns, rows, buckets if isinstance(buckets, list) else []
 
 
 def _join(parts: list[_Part]) -> _Part:
     """Return the rows of all parts. A cell is None if its part lacks the column."""
     if not parts:
-        return [], []
+        return [], [], []
     columns = parts[0][0]
-    if any(names != columns for names, _ in parts):
-        columns = list(dict.fromkeys(name for names, _ in parts for name in names))[:_MAX_COLUMNS]
-        records = (dict(zip(names, row, strict=False)) for names, rows in parts for row in rows)
-        return columns, [[record.get(name) for name in columns] for record in records]
-    return columns, [row for _, rows in parts for row in rows]
+    if any(names != columns for names, _, _ in parts):
+        columns = list(dict.fromkeys(name for names, _, _ in parts for name in names))[:_MAX_COLUMNS]
+        records = (dict(zip(names, row, strict=False)) for names, rows, _ in parts for row in rows)
+        return columns, [[record.get(name) for name in columns] for record in records], []
+    buckets = parts[0][2] if len(parts) == 1 else []
+    return columns, [row for _, rows, _ in parts for row in rows], buckets

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...history.store import History
+from ...report.distribution_plot import Curves, HeatMap, plot_of
 from ...report.table_report import LoggedTable, load_tables
 from ...report.value_format import format_value
 
@@ -21,6 +22,7 @@ class Table:
     rows: list[list[str]]
     more: int  # number of omitted rows
     problem: str | None = None
+    plot: HeatMap | Curves | None = None
 
 
 def tables(history: History, run_id: str) -> list[Table]:
@@ -31,4 +33,5 @@ def tables(history: History, run_id: str) -> list[Table]:
 def _shorten(table: LoggedTable) -> Table:
     max_rows = min(_MAX_ROWS, max(10, _MAX_CELLS // max(1, len(table.columns))))
     rows = [[format_value(cell, 200) for cell in row] for row in table.rows[:max_rows]]
-    return Table(table.title, table.path, table.columns, rows, max(0, len(table.rows) - max_rows), table.problem)
+    more = max(0, len(table.rows) - max_rows)
+    return Table(table.title, table.path, table.columns, rows, more, table.problem, plot_of(table))

@@ -385,6 +385,17 @@ def test_table_of_several_calls_is_one_table(stored):
     assert table.problem and len(table.rows) == 3, "the other parts are shown"
 
 
+def test_plots_of_tensorboard_tables(stored):
+    histogram = {"columns": ["step", "min", "max"], "data": [[1, 0, 2]], "buckets": [[1, 3]]}
+    stored.write_output("tensorboard/histograms/w.json", json.dumps(histogram).encode())
+    stored.write_output("tables/a.json", b'{"columns":["x"],"data":[[1]]}')
+    name = {"as": "table", "name": "histograms/w"}
+    stored.update(files={"tables/a.json": {"as": "table", "name": "report"}, "tensorboard/histograms/w.json": name})
+    report, weights = logged_tables.tables(stored.history, stored.id)
+    assert (report.title, report.plot) == ("report", None), "tables of the script come first"
+    assert weights.plot and (weights.plot.kind, weights.plot.low, weights.plot.high) == ("histogram", 0, 2)
+
+
 # -- GPUs ----------------------------------------------------------------------------------------------------------
 
 VERDICT = {

@@ -10,6 +10,7 @@ from nicegui import ui
 from ....history.series.series_store import Name
 from ....report.units import pluralize
 from ....sanitize import plain
+from ...components.distribution_chart import DistributionChart
 from ...components.empty_state import empty_state
 from ...components.metric_chart import MetricChart
 from ...components.property_list import heading, table
@@ -208,13 +209,7 @@ class MetricsTab:
             heading("Tables and text")
         for logged_table in tables:
             with ui.element("section").classes("mlw-card"):
-                ui.label(logged_table.title).classes("mlw-run-strong")
-                if logged_table.problem:
-                    ui.label(f"Not complete: {logged_table.problem}").classes("mlw-faint")
-                if logged_table.titles:
-                    table(logged_table.titles, logged_table.rows, logged_table.title)
-                if logged_table.more:
-                    ui.label(f"and {pluralize(logged_table.more, 'more row')}").classes("mlw-faint")
+                _show_table(logged_table)
         for value in values:
             self._value(value)
 
@@ -228,6 +223,20 @@ class MetricsTab:
             if value.count > len(value.rows):
                 ui.label(f"Last {len(value.rows)} of {value.count}").classes("mlw-faint")
             table(value.titles, value.rows, name)
+
+
+def _show_table(logged_table: table_queries.Table) -> None:
+    """Show a table, or its plot and the table on request."""
+    ui.label(logged_table.title).classes("mlw-run-strong")
+    if logged_table.problem:
+        ui.label(f"Not complete: {logged_table.problem}").classes("mlw-faint")
+    if logged_table.plot:
+        DistributionChart(logged_table.title, logged_table.plot)
+    with ui.expansion("Values").props("dense") if logged_table.plot else ui.element("div"):
+        if logged_table.titles:
+            table(logged_table.titles, logged_table.rows, logged_table.title)
+        if logged_table.more:
+            ui.label(f"and {pluralize(logged_table.more, 'more row')}").classes("mlw-faint")
 
 
 def _parse_smoothing(text: str) -> float:
