@@ -323,6 +323,23 @@ def newest_is_completed(commands_fixture: CommandFixture, text: str) -> tuple[st
     return text, CommandContext()
 
 
+def with_checkpoints(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+    """Submit a run that writes a checkpoint, and insert its ID."""
+    write = ("sh", "-c", 'echo 1 > "$MLW_CHECKPOINTS/step"')
+    run = commands_fixture.mlw("submit", "-c", "local", "--", *write).run
+    shutil.rmtree(commands_fixture.root / "saved", ignore_errors=True)
+    return re.sub(r"\b(RUN|demo-swift)\b", run, text), CommandContext()
+
+
+def with_views(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+    """Save the views that the command may name."""
+    for name in ("best", "my_dsvm"):  # the latter stands for NAME
+        commands_fixture.mlw("history", "view", "save", name, "--sort", "-accuracy", "--force")
+    if " save " in text:
+        text = f"{text} --force"
+    return text.replace("--where …", "--where 'accuracy > 0'"), CommandContext()
+
+
 def with_answer(question: str, answer: str) -> Special:
     return lambda _, text: (text, CommandContext(answers=((question, answer),)))
 
@@ -335,6 +352,10 @@ def with_tools(commands_fixture: CommandFixture, text: str) -> tuple[str, Comman
 
 # Special preparations: the first matching pattern applies.
 SPECIAL: dict[str, Special] = {
+    r"--(resume|checkpoints)\b": with_checkpoints,
+    r"--launcher": lambda _, text: (text, CommandContext(code=(0, 78))),  # 78: the environments have no PyTorch
+    r"history (tables|traces) \S+ \S": lambda _, text: (text, CommandContext(code=(0, 66))),  # 66: the runs log none
+    r"history (view|list --view)": with_views,
     r"cancel --forget .": canceled,
     r"\bcancel\b.* [A-Zd]": with_run(CommandFixture.running),
     r"\bresume\b": with_run(CommandFixture.interrupted),

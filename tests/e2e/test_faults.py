@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -74,7 +75,7 @@ def test_script_with_junk_in_run_folder_ends_normally(user):
     for message in ("metrics/folder: not a file", "metrics/fifo: not a file", "metrics/link: not a file"):
         assert message in left
     assert "metrics/vast: skipped a line longer than 4 MiB" in left and "outputs/vast: not hashed" in left
-    assert "20 files with" in left, left
+    assert re.search("2[01] files with", left), left  # with or without the list of packages, which may come later
     assert "Skipped:" in done.err and "outputs/vast: not hashed" in done.err
     assert user.mlw("history", "rebuild").code == 0
     assert user.info(done.run)["loss"] == 0.5

@@ -14,6 +14,7 @@ import pytest
 
 from mlworkbench.history import rows
 from mlworkbench.history.store import History
+from mlworkbench.history.value_index import ValueWriter
 from mlworkbench.model import Run, Status
 from mlworkbench.paths import UserPaths
 from tests.conftest import MLW
@@ -33,8 +34,10 @@ def many(user):
     ]
 
     def pour(connection):
+        values = ValueWriter(connection)
         for run in runs:
-            rows.bulk_insert(connection, rows.encode(run, rows.ReadPosition(), {}))
+            rows.bulk_insert(connection, rows.encode(run, rows.ReadPosition(), {}), values)
+        values.flush()
         rows.recount_account(connection)
 
     history = History(UserPaths(user.store))

@@ -325,7 +325,7 @@ def test_metrics_as_json(trained):
     assert re.search(r"^classes .*cat", table.out, re.MULTILINE), table
     metrics = query(user, "metrics", first, cwd=project)
     assert metrics["run_id"] == first and len(metrics["metrics"]["loss"]) == 100
-    assert metrics["metrics"]["gradient"][0]["value"] is None
+    assert metrics["metrics"]["gradient"][0]["value"] == "NaN"
     assert metrics["metrics"]["classes"][0]["value"] == ["cat", "dog"]
     rows = list(csv.reader(io.StringIO(user.mlw("history", "metrics", first, "loss", "-o", "csv", cwd=project).out)))
     assert rows[0] == ["name", "step", "time", "value"] and len(rows) == 101

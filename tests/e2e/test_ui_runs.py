@@ -16,6 +16,7 @@ import pytest
 from mlworkbench.history import rows
 from mlworkbench.history.rows import ReadPosition
 from mlworkbench.history.store import History
+from mlworkbench.history.value_index import ValueWriter
 from mlworkbench.model import Run, Status
 from mlworkbench.paths import UserPaths
 from mlworkbench.ui.queries.projects import key_of
@@ -58,10 +59,12 @@ def seed(user, count: int) -> None:
     history = History(UserPaths(user.store))
 
     def pour(connection: Any) -> None:
+        values = ValueWriter(connection)
         for at in range(count):
             run = replace(spec(at), project_name="<i>many</i>", id=f"many-{at:05}", key=f"many-{at}")
             done = Run(run, status=Status.COMPLETED, started=2000.0, ended=2000.0 + at, metrics={"score": at})
-            rows.bulk_insert(connection, rows.encode(done, ReadPosition(), {}))
+            rows.bulk_insert(connection, rows.encode(done, ReadPosition(), {}), values)
+        values.flush()
         rows.recount_account(connection)
 
     history._database.write(pour)

@@ -45,6 +45,7 @@ from mlworkbench.history.run_folders import read_run_folder
 from mlworkbench.history.run_state import format_ending
 from mlworkbench.history.series.series_store import Series
 from mlworkbench.history.store import History
+from mlworkbench.history.value_index import ValueWriter
 from mlworkbench.hosts.agent_start_failures import explain_start_failure
 from mlworkbench.hosts.channel import AgentNotStarted, Channel
 from mlworkbench.hosts.gpu_values import fetch_gpus
@@ -383,8 +384,8 @@ def _shown(run: Run, reading: ReadPosition) -> None:
     connection = _index[0]
     connection.execute("BEGIN")
     try:
-        rows.bulk_insert(connection, encoded)
-        list(connection.execute("SELECT json_extract(facts, '$.duration'), json_extract(metrics, '$.loss') FROM runs"))
+        rows.bulk_insert(connection, encoded, ValueWriter(connection))
+        list(connection.execute("SELECT json_extract(facts, '$.duration') FROM runs"))
         for stored in rows.select(connection, "1", ()):
             shown = record(stored.run)
             to_display(shown)

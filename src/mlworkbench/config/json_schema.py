@@ -209,6 +209,10 @@ _RUNCONFIG_EXAMPLES: dict[str, tuple[str, ...]] = {
     "Keep": (" [lightning_logs/, wandb/]",),
     "Gpus": (" 1",),
     "ProcessesPerNode": (" gpu",),
+    "MetricGoals": ("", "  width: min"),
+    "Retries": (" 3",),
+    "RetryOn": (" [failed, lost]",),
+    "RetryDelay": (" 10s",),
     "DataSourceSettings": ("", "  iris.dsource:", "    Sampling:", "      Sample: first 1000 rows"),
     "DataSourceSubstitutions": (
         "",

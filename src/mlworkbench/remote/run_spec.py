@@ -52,10 +52,19 @@ if TYPE_CHECKING:
         name: str
 
 
+TRACKING_OFF = ("off", "0", "no", "false", "none", "disabled")  # values of MLW_TRACKING, as in the in-run library
+
+
 def read_spec(run: RunFolder) -> Optional[Spec]:
     """Return the spec in a run folder, or None if it is missing or damaged."""
     spec: Any = read_json(run.spec)
     return spec  # type: ignore[no-any-return]
+
+
+def is_tracked(spec: Spec) -> bool:
+    """Return whether data of the run is recorded."""
+    setting = (spec.get("environment") or {}).get("MLW_TRACKING", "").strip().lower()
+    return spec.get("tracked") is not False and setting not in TRACKING_OFF
 
 
 def companion_settings(spec: Spec, name: str) -> Optional[Dict[str, Any]]:

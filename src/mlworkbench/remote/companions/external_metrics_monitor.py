@@ -11,6 +11,7 @@ import time
 
 from ..journal import log
 from ..markers import read_started
+from ..run_spec import is_tracked
 from ..shared.failpoint import failpoint
 from ..shared.layout import PRINTED_METRICS, TENSORBOARD_METRICS, WANDB_METRICS, RunFolder
 from ..tracking.file_search import EVENTS, MLFLOW, WANDB, TrackingFiles
@@ -42,7 +43,7 @@ class ExternalMetricsMonitor(Companion):
 
     def __init__(self, run: RunFolder, spec: Spec) -> None:
         self._run = run
-        self._is_enabled = spec.get("tracked") is not False
+        self._is_enabled = is_tracked(spec)
         self._keep = spec.get("keep") or ()
         self._reads_log = bool(spec.get("spoken"))
         self._files = TrackingFiles(run.work)

@@ -6,15 +6,16 @@ A separate process lists them with low priority after the script has started, so
 from __future__ import annotations
 
 import os
-import subprocess
 
 from ..launcher import child_environment
+from ..run_spec import is_tracked
+from ..shared import machine
 from ..shared.layout import RunFolder
 from .companion import Companion
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Any, Dict, List, Optional
 
     from ..run_spec import Spec
 
@@ -52,18 +53,15 @@ class PackageRecorder(Companion):
 
     def __init__(self, run: RunFolder, spec: Spec) -> None:
         lock = spec.get("lock") or {}
-        is_tracked = spec.get("environment", {}).get("MLW_TRACKING") != "off"
-        is_enabled = lock.get("kind") == "existing" and not spec.get("container") and is_tracked
+        is_enabled = lock.get("kind") == "existing" and not spec.get("container") and is_tracked(spec)
         self._python = lock.get("python") if is_enabled else None
         self._run = run
         self._spec = spec
-        self._process: Optional[subprocess.Popen[bytes]] = None
+        self.pid: Optional[int] = None  # of the process that lists the packages; the supervisor reaps it
 
     def tick(self, facts: Optional[Dict[str, Any]]) -> None:
-        if facts is not None and self._python and self._process is None:
+        if facts is not None and self._python and machine.CAN_FORK:
             self._start()
-        elif self._process is not None:
-            self._process.poll()
 
     def end(self, facts: Optional[Dict[str, Any]]) -> None:
         """Start listing if the script was faster. The ending does not wait for the list."""
@@ -78,11 +76,13 @@ class PackageRecorder(Companion):
         environment = {name: value for name, value in variables.items() if not name.startswith("MLW_")}
         environment["MLW_SUPERVISOR"] = "1"
         part = os.path.join(self._run.path, "packages.part")
-        self._process = subprocess.Popen(
-            [python, "-c", _LIST_PACKAGES, part, self._run.packages],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=os.path.abspath(os.sep),
-            env=environment,
-        )
+        command = [python, "-c", _LIST_PACKAGES, part, self._run.packages]
+        self.pid = machine.fork(lambda: _execute(command, environment))
+
+
+def _execute(command: List[str], environment: Dict[str, str]) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.chdir(os.sep)
+    os.execve(command[0], command, environment)

@@ -29,13 +29,18 @@ def run(tmp_path):
     return run
 
 
+def wait(recorder):
+    """Wait until the process has listed the packages, as the supervisor does."""
+    assert recorder.pid is not None and os.waitpid(recorder.pid, 0)[1] == 0
+
+
 def test_packages_are_recorded(run, tmp_path):
     recorder = PackageRecorder(run, spec(tmp_path))
     recorder.tick(None)
-    assert recorder._process is None, "the script has not started"
+    assert recorder.pid is None, "the script has not started"
     recorder.tick({"pid": 1})
     recorder.end({"pid": 1})
-    assert recorder._process is not None and recorder._process.wait() == 0
+    wait(recorder)
     packages = dict(read_packages(run))
     assert (packages["My-Package"], packages["old"]) == ("1.0", "2.0")
     assert "pytest" in packages and "mlworkbench-inrun" not in packages
@@ -44,7 +49,7 @@ def test_packages_are_recorded(run, tmp_path):
 def test_script_that_was_faster_than_the_first_check(run, tmp_path):
     recorder = PackageRecorder(run, spec(tmp_path))
     recorder.end({"pid": 1})
-    assert recorder._process is not None and recorder._process.wait() == 0
+    wait(recorder)
     assert os.listdir(run.path) == ["metrics"] and read_packages(run)
 
 
@@ -60,7 +65,7 @@ def test_script_that_was_faster_than_the_first_check(run, tmp_path):
 def test_other_environments_are_not_listed(run, tmp_path, changes):
     recorder = PackageRecorder(run, spec(tmp_path, **changes))
     recorder.end({"pid": 1})
-    assert recorder._process is None
+    assert recorder.pid is None
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ class LoggedModelsMixin(object):
     def _change_and_record_model(self, model_id, *lines):
         with locked():
             self._change_model(model_id, *lines)
-            self._recorder.model(self._model(model_id).entity())
+            self._recorder.model(self._model(model_id, allow_deleted=True).entity())
 
     def search_logged_models(
         self, experiment_ids, filter_string=None, datasets=None, max_results=None, order_by=None, page_token=None
