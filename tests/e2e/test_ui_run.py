@@ -232,6 +232,7 @@ def test_page_of_an_active_run(user, tmp_path):
         wait_until(lambda: chart.get_attribute("aria-label") != label, "the chart grows")
         expect(page.get_by_role("button", name="Cancel", exact=True)).to_be_visible()
         tab(page, "Log")
+        wait_until(lambda: last_line(page) > line, "the log follows again")  # a finished run opens at its first line
         go.touch()
         expect(page.locator(".mlw-run-title").get_by_text("Completed")).to_be_visible(timeout=15_000)
         expect(page.locator(".mlw-log")).to_contain_text("the end", timeout=15_000)
