@@ -146,6 +146,8 @@ def test_environment_variables_match_documentation(user):
         "GREETING",
         "NUMBER",
         "EXTRA",
+        "MLW_ATTEMPT",
+        "MLW_CHECKPOINTS",
         "PYTHONUNBUFFERED",
         "PYTHONPATH",
     }
