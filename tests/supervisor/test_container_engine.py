@@ -82,7 +82,7 @@ def test_cancel_while_the_engine_is_down(target):
     folder = start(target)
     until(lambda: (folder / "inside.json").exists())  # before that, only the engine knows the PID of the script
     target.engine.kill()
-    target.call("cancel", "r", "me", "1")
+    target.call("cancel", "r", "me", "60")  # signals are slow while the engine does not respond
     ending = target.ended(folder)
     assert ending["ending"] == "cancelled"
     assert _inside(folder) == []
