@@ -40,7 +40,7 @@ FIELDS = {
 }
 # Finds the few runs that may state a goal, to decode only these.
 _MAY_STATE_GOAL = "instr(facts, '\"goal') OR instr(facts, '\"direction')"
-_RATIO = 20  # look up the values of single runs if they are fewer than one in so many
+_RATIO = 20  # look up the values of single runs if fewer than one in 20 runs match
 
 Value = float | int | str | bool | None
 
