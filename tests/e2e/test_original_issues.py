@@ -85,7 +85,7 @@ def test_clean_reports_sizes_before_deletion(user):
     """Complaint: files of the product filled the disk."""
     project = user.project("demo", train="print(1)")
     run = user.mlw("submit", "train.py", cwd=project).run
-    until(lambda: list((user.store / "spares").iterdir()))
+    until(lambda: list((user.store / "spares").glob("*")))
     rows = json.loads(user.mlw("experiment", "clean", "-o", "json").out)
     assert sum(row["bytes"] for row in rows) > 0
     assert list((user.store / "spares").iterdir()), "showing removes nothing"
