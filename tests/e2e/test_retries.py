@@ -11,12 +11,14 @@ import os, sys
 from mlworkbench import checkpoint_dir, log
 checkpoint = os.path.join(checkpoint_dir(), "step")
 step = int(open(checkpoint).read()) if os.path.exists(checkpoint) else 0
-print("attempt", os.environ["MLW_ATTEMPT"], "starts at", step)
+attempt = int(os.environ["MLW_ATTEMPT"])
+print("attempt", attempt, "starts at", step)
 while step < 6:
-    log("loss", 1.0 / (step + 1), step=step)
+    log("loss", attempt + step / 10, step=step)
     step += 1
-    open(checkpoint, "w").write(str(step))
-    if step in (2, 4) and "--crash" in sys.argv:
+    if step % 2 == 0:
+        open(checkpoint, "w").write(str(step))
+    if step == 2 * attempt + 1 and "--crash" in sys.argv:
         raise ValueError("crashed at %d" % step)
 """
 
@@ -34,7 +36,7 @@ def test_crashed_script_starts_again_from_its_checkpoint(user, project):
         *("attempt 1 starts at 0", "attempt 2 starts at 2", "attempt 3 starts at 4")
     ]
     assert done.err.count("attempt 1 failed (exit 1)") == 2  # when it happens, and in the summary
-    assert "ValueError: crashed at 2" in done.err
+    assert "ValueError: crashed at 3" in done.err
     assert "Attempts:  3 of 4" in done.err
     page = user.mlw("show", done.run, cwd=project).out
     assert "3 of 4" in page and "attempt 2 failed (exit 1)" in page
@@ -43,7 +45,11 @@ def test_crashed_script_starts_again_from_its_checkpoint(user, project):
         *((1, "failed", 1), (2, "failed", 1))
     ]
     series = json.loads(user.mlw("history", "metrics", done.run, "loss", "-o", "json", cwd=project).out)
-    assert [point["step"] for point in series["metrics"]["loss"]] == list(range(6))
+    points = [(point["step"], point["value"]) for point in series["metrics"]["loss"]]
+    # Attempts 2 and 3 repeat the step after their checkpoint: their points replace those of the attempts before.
+    assert points == [(0, 1.0), (1, 1.1), (2, 2.2), (3, 2.3), (4, 3.4), (5, 3.5)]
+    exported = user.mlw("history", "export", done.run, "--points", cwd=project).out
+    assert [line.split(",")[-1] for line in exported.splitlines()[1:]] == [str(value) for _, value in points]
 
 
 def test_run_configuration_and_last_failure(user, project):
@@ -51,7 +57,7 @@ def test_run_configuration_and_last_failure(user, project):
     configuration.write_text(f"{configuration.read_text()}\nRetries: 1\nRetryDelay: 0.1\nRetryOn: [failed]\n")
     done = user.mlw("submit", "train.py", "--crash", cwd=project)
     assert done.code == 1, done
-    assert "crashed at 4" in done.err.split("Execution Summary")[1].splitlines()[4]
+    assert "crashed at 5" in done.err.split("Execution Summary")[1].splitlines()[4]
     assert "Attempts:  2 of 2" in done.err
     assert user.mlw("submit", "--retries", "0", "train.py", "--crash", cwd=project).err.count("Attempts") == 0
 

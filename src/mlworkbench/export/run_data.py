@@ -13,6 +13,7 @@ from ..errors import HistoryError
 from ..history.child_runs import search_children
 from ..history.nested_runs import child_id
 from ..history.run_query import Query
+from ..history.series.attempt_steps import attempt_starts
 from ..history.series.series_store import Series
 from ..history.store import History
 from ..model import JsonDict, Run
@@ -35,6 +36,7 @@ class Item:
     name_in_script: str | None = None  # if the run is nested: its name in the script
     children: tuple[str, ...] = ()  # names of nested runs in the script, except one with the data of this run
     is_same: bool = False  # a nested run with the data of the run that contains it
+    attempt_starts: tuple[float, ...] = ()  # of the script, except the first attempt
 
     @property
     def child(self) -> str | None:
@@ -94,7 +96,8 @@ def make_items(
         folder, facts = history.paths.root.run(run.spec.folder), record(run)
         if not run.spec.inside:
             children = tuple(name for name, child in run.children.items() if not child.get("same"))
-            items.append(Item(run, facts, format_record(facts), folder, children=children))
+            starts = tuple(attempt_starts(run))
+            items.append(Item(run, facts, format_record(facts), folder, children=children, attempt_starts=starts))
             continue
         parent = parents.get(run.spec.folder)
         if parent is None:
@@ -102,13 +105,15 @@ def make_items(
             names.update((child_id(parent.id, name), name) for name in list(parent.children)[::-1])
         name_in_script = names.get(run.id) or run.id
         is_same = bool(parent.children.get(name_in_script, {}).get("same"))
-        items.append(Item(run, facts, format_record(facts), folder, name_in_script, is_same=is_same))
+        starts = tuple(attempt_starts(parent))
+        display = format_record(facts)
+        items.append(Item(run, facts, display, folder, name_in_script, is_same=is_same, attempt_starts=starts))
     return items
 
 
 def points_of(item: Item) -> Series:
     """Return the up-to-date series of a run. The caller must close it."""
-    series = Series(item.folder)
+    series = Series(item.folder, item.attempt_starts)
     series.catch_up()
     return series
 

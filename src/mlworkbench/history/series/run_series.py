@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from ...model import Run
 from ...paths import UserPaths
 from ..nested_runs import name_in_script
+from .attempt_steps import attempt_starts
 from .downsampling import Column, Span
 from .points import Points
 from .series_schema import ALL_RANKS
@@ -26,10 +27,11 @@ class RunSeries:
     def __init__(self, history: _History, run: Run, *, with_ranks: bool = False) -> None:
         """Open the metrics. ``with_ranks``: include those of all ranks, such as ``rank 2/loss``."""
         self._child: str | None = ALL_RANKS if with_ranks else None
+        script_run = run
         if run.spec.inside:
-            parent = history.load(run.spec.folder)[0]
-            self._child = name_in_script(parent, run.id)
-        self._series = Series(history.paths.root.run(run.spec.folder))
+            script_run = history.load(run.spec.folder)[0]
+            self._child = name_in_script(script_run, run.id)
+        self._series = Series(history.paths.root.run(run.spec.folder), attempt_starts(script_run))
         self._series.catch_up()
 
     def names(self) -> list[Name]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, TypeVar
@@ -21,7 +21,8 @@ from ...remote.shared.failpoint import failpoint
 from ...remote.shared.layout import RunFolder
 from ..journal_parsing import MAX_LINE, as_float
 from . import series_schema
-from .downsampling import Column, Span, columns, downsample_chunks, has_steps, value_range
+from .attempt_steps import newest_chunks, newest_values
+from .downsampling import Chunk, Column, Span, columns, downsample_chunks, has_steps, value_range
 from .metric_lines import Key, sqlite_text
 from .metric_sources import list_file_sizes
 from .other_values import Value, join_pieces
@@ -49,8 +50,10 @@ class Name:
 class Series:
     """Series of one run. ``child`` selects a nested run, such as a nested MLflow run."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, attempt_starts: Sequence[float] = ()) -> None:
+        """Open the series. ``attempt_starts`` contains when each attempt after the first one started."""
         self._metrics = folder.metrics
+        self._attempt_starts = attempt_starts
         self._file = SeriesFile(os.path.join(folder.path, "series.db"))
         self._cached: tuple[object, dict[Key, SeriesInfo]] | None = None
 
@@ -108,16 +111,28 @@ class Series:
 
     def names(self, child: str | None = None) -> list[Name]:
         """Return the series in order of first occurrence."""
-        series = self._read(lambda connection: self._child_series(connection, child)) or {}
-        counts = [(name, {NUMBER: info.numbers, **info.counts}) for name, info in series.items()]
+
+        def read(connection: apsw.Connection) -> dict[str, dict[str, int]]:
+            series = self._child_series(connection, child).items()
+            return {name: self._counts(connection, info) for name, info in series}
+
+        counts = (self._read(read) or {}).items()
         return [Name(name, kind, kinds[kind]) for name, kinds in counts for kind in (NUMBER, VALUE, ROW) if kinds[kind]]
+
+    def _counts(self, connection: apsw.Connection, series: SeriesInfo) -> dict[str, int]:
+        counts = {NUMBER: series.numbers, VALUE: series.counts[VALUE], ROW: series.counts[ROW]}
+        if self._attempt_starts and series.numbers:
+            counts[NUMBER] = sum(chunk.count for _, chunk in self._chunks(connection, series))
+        if self._attempt_starts and counts[VALUE]:
+            counts[VALUE] = len(self._read_others(connection, series, VALUE, None))
+        return counts
 
     def points(self, name: str, child: str | None = None) -> Points:
         """Return all numbers of a series. Points from several processes are merged by time."""
 
         def read(connection: apsw.Connection, series: SeriesInfo) -> Points:
             parts: dict[bytes, Points] = {}
-            for file, chunk in series_schema.read_chunks(connection, series):
+            for file, chunk in self._chunks(connection, series):
                 parts.setdefault(file, Points()).extend(chunk.load())
             return merge_by_time(list(parts.values()))
 
@@ -133,9 +148,7 @@ class Series:
         """
 
         def read(connection: apsw.Connection, series: SeriesInfo) -> list[Column]:
-            return downsample_chunks(
-                [chunk for _, chunk in series_schema.read_chunks(connection, series)], width, x, span
-            )
+            return downsample_chunks([chunk for _, chunk in self._chunks(connection, series)], width, x, span)
 
         result = self._read_series(name, child, read)
         if result is not None:
@@ -147,7 +160,7 @@ class Series:
         """Return the minimum and maximum of the finite values."""
 
         def read(connection: apsw.Connection, series: SeriesInfo) -> Span | None:
-            return value_range(chunk for _, chunk in series_schema.read_chunks(connection, series))
+            return value_range(chunk for _, chunk in self._chunks(connection, series))
 
         result = self._read_series(name, child, read)
         if result is not None:
@@ -159,7 +172,7 @@ class Series:
         """Return whether charts of this series use the step as x axis."""
 
         def read(connection: apsw.Connection, series: SeriesInfo) -> bool:
-            return has_steps([chunk for _, chunk in series_schema.read_chunks(connection, series)])
+            return has_steps([chunk for _, chunk in self._chunks(connection, series)])
 
         return self._read_series(name, child, read) or False
 
@@ -188,15 +201,26 @@ class Series:
 
     def _others(self, name: str, child: str | None, kind: str, newest: int | None) -> list[Value]:
         def read(connection: apsw.Connection, series: SeriesInfo) -> list[Value]:
-            parts = series_schema.read_others(connection, series, kind, newest).values()
-            found = [list(join_pieces(part)) for part in parts]
-            order = order_by_time([array("d", (value.time for value in part)) for part in found])
-            together = [value for part in found for value in part]
-            if newest is not None:
-                order = order[max(0, len(order) - newest) :]
-            return [together[at] for at in order]
+            return self._read_others(connection, series, kind, newest)
 
         return self._read_series(name, child, read) or []
+
+    def _read_others(
+        self, connection: apsw.Connection, series: SeriesInfo, kind: str, newest: int | None
+    ) -> list[Value]:
+        most = None if self._attempt_starts else newest  # later attempts may replace the newest values of a file
+        parts = series_schema.read_others(connection, series, kind, most).values()
+        found = [list(join_pieces(part)) for part in parts]
+        order = order_by_time([array("d", (value.time for value in part)) for part in found])
+        together = [value for part in found for value in part]
+        values = [together[at] for at in order]
+        if self._attempt_starts:
+            values = newest_values(values, self._attempt_starts)
+        return values if newest is None else values[max(0, len(values) - newest) :]
+
+    def _chunks(self, connection: apsw.Connection, series: SeriesInfo) -> list[tuple[bytes, Chunk]]:
+        chunks = list(series_schema.read_chunks(connection, series))
+        return newest_chunks(chunks, self._attempt_starts) if self._attempt_starts else chunks
 
     def _read_series(
         self, name: str, child: str | None, body: Callable[[apsw.Connection, SeriesInfo], Result]
