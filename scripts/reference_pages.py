@@ -244,7 +244,7 @@ def variables_page() -> str:
             prose.PASSED + "\n",
             "On every target:\n",
             ", ".join(map(_code, shell_variables.PORTABLE)) + ".\n",
-            "On `local` only, because paths and thread counts are those of your machine:\n",
+            "On `local` only, because paths, thread counts, and instruction sets are those of your machine:\n",
             ", ".join(map(_code, shell_variables.THIS_MACHINE)) + ".\n",
             prose.AFTER_PASSED + "\n",
             "## Variables that scripts inherit\n",

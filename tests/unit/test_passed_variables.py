@@ -58,6 +58,7 @@ def test_paths_and_thread_counts_stay_on_this_machine(paths, kind):
     result = passed(paths, environ, kind)
     assert set(result.values) == set(DEFAULT if kind == "local" else PORTABLE)
     assert result.unpassed == (() if kind == "local" else THIS_MACHINE)
+    assert ("OPENBLAS_CORETYPE" in result.values) == (kind == "local"), "results have the same digits as without mlw"
 
 
 @pytest.mark.parametrize("kind", TYPES)
