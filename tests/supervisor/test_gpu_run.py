@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 
 import pytest
 
-from .conftest import Place, alive, end_marked, until
+from .conftest import REMOTE, Place, alive, end_marked, until
 from .gpu_hosts import GIB, LOOKED, GpuHost
+from .test_ranks import MPIEXEC, RANK
 
 SEEN = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ.get('CUDA_DEVICE_ORDER'))\n"
 FOREVER = "import time; time.sleep(1000)\n"
@@ -69,6 +71,20 @@ def test_two_gpus_of_which_one_is_used(host):
     gpu = host.ended(folder)["gpu"]
     assert gpu["used"] == "partly"
     assert "1 of the 2 GPUs were never opened" in gpu["diagnosis"]["cause"]
+
+
+def test_ranks_that_share_a_gpu_and_one_that_does_not_use_it(host, tmp_path):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "mpiexec").write_text(MPIEXEC)
+    (programs / "mpiexec").chmod(0o755)
+    script = RANK + "if rank != 1: use_gpu(memory=1 << 30, utilisation=30)\n" + LOOKED
+    processes = {"launcher": "mpiexec", "count": "3", "python": sys.executable, "library": str(REMOTE / "inrun")}
+    folder = host.run("r", script, gpus="1", processes=processes, path=[str(programs)])
+    host.start("r")
+    gpu = host.ended(folder)["gpu"]
+    assert "by ranks 0, 2; rank 1 used no GPU" in gpu["line"], gpu
+    assert sorted(process["rank"] for process in gpu["gpus"][0]["pids"].values()) == [0, 2]
 
 
 def test_unused_gpu_is_reported_during_the_run_and_at_the_end(host):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..run_spec import Spec
     from .gpu_sampler import Sampler
+    from .process_ranks import ProcessRanks
 
     Facts = Dict[str, Any]
 
@@ -77,7 +78,8 @@ class Observer:
         if not gpus:
             return None
         try:
-            return Sampler([gpu["uuid"] for gpu in gpus], self._create_owner(), self._run.gpu)
+            uuids = [gpu["uuid"] for gpu in gpus]
+            return Sampler(uuids, self._create_owner(), self._run.gpu, self._create_ranks())
         except NvmlUnavailable as error:
             self._inventory["problem"] = str(error)
             return None
@@ -113,6 +115,13 @@ class Observer:
             init = Engine(self._spec["container"]).inspect().get("pid") or None
         self._read_packages(init)
         return Owner(self._spec["id"], self._run.path, [self._facts.get("pid")], init, self._application_reader())
+
+    def _create_ranks(self) -> Optional[ProcessRanks]:
+        if not self._spec.get("processes"):
+            return None
+        from .process_ranks import ProcessRanks  # noqa: PLC0415 - only for several processes
+
+        return ProcessRanks(self._run, bool(self._spec.get("container")))
 
     def _application_reader(self) -> Callable[[], Optional[str]]:
         """Return a function that reads the ID of the run's Spark application, if it has one."""
@@ -151,6 +160,14 @@ class Observer:
         evidence["gpus"] = [{name: gpu.get(name) for name in ("name", "capability")} for gpu in self._visible_gpus()]
         return evidence
 
+    def _started_ranks(self) -> List[int]:
+        """Return the ranks that were started, or an empty list if the run has only one process."""
+        if not self._spec.get("processes"):
+            return []
+        from ..ranks import read_ranks  # noqa: PLC0415 - only for several processes
+
+        return sorted({record["rank"] for record in read_ranks(self._run)})
+
     def _judge(self, sampler: Optional[Sampler], ending: Facts) -> Facts:
         from .verdict import decide_verdict  # noqa: PLC0415 - as above
 
@@ -160,7 +177,7 @@ class Observer:
             gpu["memory_total"] = totals.get(gpu["uuid"])
         problem = self._inventory.get("problem") or (None if self._inventory.get("gpus") else "the target has no GPU")
         facts = {"started": True, "held": self._uuids is not None, "problem": problem}
-        evidence = dict(self._gather_evidence(), code=ending.get("code"))
+        evidence = dict(self._gather_evidence(), code=ending.get("code"), ranks=self._started_ranks())
         return decide_verdict(summary, self._spec.get("gpus"), facts, evidence, bool(ending.get("failed")))
 
 

@@ -27,6 +27,7 @@ class NvmlSource:
         self._nvml = Nvml()
         self._cards: Dict[str, Card] = {}
         self._direction: Dict[str, int] = {}
+        self._load_times: Dict[str, int] = {}  # time of the newest record of a process's utilization
         self.names: Dict[str, Any] = {}
         for card in self._nvml.cards():
             try:
@@ -58,6 +59,18 @@ class NvmlSource:
         traffic = {"pcie_tx": None, "pcie_rx": None, "nvlink_tx": links[0], "nvlink_rx": links[1]}
         traffic["pcie_rx" if direction == _RX else "pcie_tx"] = None if rate is None else rate * 1000.0
         return traffic
+
+    def process_loads(self, uuid: str) -> "Optional[Dict[int, float]]":
+        """Return the utilization in percent by each process since the last call, or None if it is not reported."""
+        records = self._query(uuid, "ProcessUtilization", self._load_times.get(uuid, 0))
+        if not records:
+            return None
+        self._load_times[uuid] = max(record.timeStamp for record in records)
+        loads: Dict[int, List[int]] = {}
+        for record in records:
+            if record.smUtil <= 100:  # drivers also return invalid records
+                loads.setdefault(record.pid, []).append(record.smUtil)
+        return {pid: sum(values) / len(values) for pid, values in loads.items()}
 
     def _links(self, uuid: str) -> "List[Optional[float]]":
         binding = self._nvml.binding
@@ -142,6 +155,9 @@ class SmiSource:
 
     def traffic(self, uuid: str) -> "Dict[str, Optional[float]]":
         return dict.fromkeys(("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx"))
+
+    def process_loads(self, uuid: str) -> "Optional[Dict[int, float]]":
+        return None
 
     def close(self) -> None:
         """Do nothing: no resources are held."""

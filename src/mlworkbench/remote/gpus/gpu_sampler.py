@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence
 
     from .process_owner import Owner
+    from .process_ranks import ProcessRanks
 
 # (age of the run, seconds between two samples): young runs are sampled more often.
 _INTERVALS = ((10.0, 0.5), (600.0, 1.0), (7200.0, 5.0))
@@ -30,10 +31,12 @@ _MAX_FILE_SIZE = 64 << 20  # maximum bytes of gpu.jsonl
 class Sampler:
     """A sampler for the GPUs in ``uuids``, or for all GPUs. ``owner`` recognizes the run's processes.
 
-    Raises NvmlUnavailable if no GPU can be queried.
+    ``ranks`` finds their ranks if the run has several. Raises NvmlUnavailable if no GPU can be queried.
     """
 
-    def __init__(self, uuids: Optional[Sequence[str]], owner: Owner, path: str) -> None:
+    def __init__(
+        self, uuids: Optional[Sequence[str]], owner: Owner, path: str, ranks: Optional[ProcessRanks] = None
+    ) -> None:
         self._source = open_source(uuids)
         self._totals = {uuid: GpuTotals(uuid, *self._source.names[uuid]) for uuid in self._source.names}
         for uuid in uuids or ():
@@ -41,6 +44,7 @@ class Sampler:
                 self._totals[uuid] = GpuTotals(uuid, None, None)
                 self._totals[uuid].lost = {"at": 0.0, "why": "it was missing when the run started"}
         self._owner = owner
+        self._ranks = ranks
         self._path = path
         self._file: Optional[int] = None  # kept open during the run
         self._bytes_left = 0
@@ -100,6 +104,8 @@ class Sampler:
             self._due["traffic"] = age + _TRAFFIC_INTERVAL
             for uuid, totals in self._totals.items():
                 totals.add_traffic(now, self._source.traffic(uuid))
+                if self._ranks is not None and len(totals.pids) > 1:
+                    totals.add_loads(self._source.process_loads(uuid))
         if age >= self._due["energy"]:
             self._due["energy"] = age + _ENERGY_INTERVAL
             self._read_energy()
@@ -120,7 +126,7 @@ class Sampler:
         run_processes = []
         for process in processes:
             facts = self._process_facts(process["pid"], now)
-            process.update(name=facts["name"], user=facts["user"])
+            process.update(name=facts["name"], user=facts["user"], rank=facts["rank"])
             if facts["mine"]:
                 run_processes.append(process)
         return run_processes
@@ -137,12 +143,17 @@ class Sampler:
                 self._process_cache.clear()
             mine = stat is not None and find_owner(pid, [self._owner], self._table) is not None
             cached = {"mine": mine, "name": self._table.name(pid), "user": self._table.user(pid), "start": start}
+            cached["rank"] = self._find_rank(pid) if mine else None
             self._process_cache[pid] = cached
         cached["until"] = now + (_CACHE_SECONDS if stat else 0.0)
         return cached
 
+    def _find_rank(self, pid: int) -> Optional[int]:
+        return None if self._ranks is None else self._ranks.find(pid, self._table)
+
     def _describe_opener(self, pid: int) -> Dict[str, Any]:
-        return {"pid": pid, "memory": None, "name": self._table.name(pid), "user": self._table.user(pid)}
+        facts = {"pid": pid, "memory": None, "name": self._table.name(pid), "user": self._table.user(pid)}
+        return dict(facts, rank=self._find_rank(pid))
 
     def _append(self, age: float, row: List[Dict[str, Any]]) -> None:
         line = json.dumps({"t": round(age, 2), "gpus": row}, separators=(",", ":")) + "\n"

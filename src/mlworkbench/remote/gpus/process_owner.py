@@ -95,6 +95,14 @@ class ProcessTable:
                 return user_name(int(line.split()[1]))
         return None
 
+    def innermost_pid(self, pid: int) -> Optional[int]:
+        """Return the ID of a process in its own PID namespace; None if that is the one of this process."""
+        for line in self._read(pid, "status").splitlines():
+            if line.startswith(b"NSpid:"):
+                numbers = line.split()[1:]
+                return int(numbers[-1]) if len(numbers) > 1 else None
+        return None
+
     def run_variables(self, pid: int) -> "Dict[str, str]":
         """Return the variables that mlw sets in the environment.
 

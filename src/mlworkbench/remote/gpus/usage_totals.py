@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 # Bits of NVML's clock event reasons. A power cap is normal at full load; the others are problems.
 THROTTLE_REASONS = {0x04: "power cap", 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 _SLOWDOWN = 0x08 | 0x20 | 0x40 | 0x80
-_MAX_PROCESSES = 32  # maximum number per GPU in the summary
+MAX_PROCESSES = 32  # maximum number per GPU in the summary
 
 
 class WeightedMean:
@@ -51,6 +51,7 @@ class GpuTotals:
         )
         self.pids: Dict[int, Dict[str, Any]] = {}
         self.other_pids: Dict[int, Dict[str, Any]] = {}
+        self._loads: Dict[int, WeightedMean] = {}
         self._energy: List[float] = []
         self._watt_seconds: Optional[float] = None
         self._traffic = {name: WeightedMean() for name in ("pcie_rx", "pcie_tx")}
@@ -126,6 +127,16 @@ class GpuTotals:
             self._links.append((now, traffic["nvlink_rx"], traffic["nvlink_tx"]))
             del self._links[1:-1]
 
+    def add_loads(self, loads: "Optional[Dict[int, float]]") -> None:
+        """Add the utilization by each process since the last call. A process that is not listed did nothing."""
+        if loads is None:
+            return
+        for pid in self.pids:
+            self._loads.setdefault(pid, WeightedMean()).add(loads.get(pid, 0.0), 1.0)
+
+    def _describe_process(self, pid: int, facts: "Dict[str, Any]") -> "Dict[str, Any]":
+        return dict(facts, load=self._loads[pid].value(2)) if pid in self._loads else facts
+
     def summary(self) -> Dict[str, Any]:
         return {
             "uuid": self.uuid,
@@ -152,7 +163,7 @@ class GpuTotals:
             "pcie_tx": self._traffic["pcie_tx"].value(0),
             "nvlink_rx": self._link_rate(1),
             "nvlink_tx": self._link_rate(2),
-            "pids": {str(pid): facts for pid, facts in self.pids.items()},
+            "pids": {str(pid): self._describe_process(pid, facts) for pid, facts in self.pids.items()},
             "others": {str(pid): facts for pid, facts in self.other_pids.items()},
             "lost": self.lost,
         }
@@ -190,10 +201,12 @@ class GpuTotals:
 
 def _record_processes(records: "Dict[int, Dict[str, Any]]", processes: "List[Dict[str, Any]]") -> None:
     for process in processes:
-        if process["pid"] not in records and len(records) >= _MAX_PROCESSES:
+        if process["pid"] not in records and len(records) >= MAX_PROCESSES:
             continue
         facts = records.setdefault(
             process["pid"], {"name": process.get("name"), "user": process.get("user"), "peak": None}
         )
+        if process.get("rank") is not None:
+            facts["rank"] = process["rank"]
         if process["memory"] is not None:
             facts["peak"] = max(facts["peak"] or 0, process["memory"])

@@ -6,6 +6,8 @@ The result is ``yes``, ``partly``, ``no``, or ``unknown``, with the reason.
 from __future__ import annotations
 
 from .diagnosis import POOR_SHARE, Case, busy_share, diagnose, did_work, was_opened
+from .rank_usage import UNEVEN_RATIO, describe_uneven_ranks, format_ranks, ranks_of
+from .usage_totals import MAX_PROCESSES
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 YES, PARTLY, NO, UNKNOWN = "yes", "partly", "no", "unknown"
 RARE_SHARE = 0.1  # a GPU that is busy for less than this share of the time counts as partly used
 _OTHERS_SHARE = 0.05
-_UNEVEN_RATIO = 0.5  # the load is uneven if a GPU is busy for less than this share of the time of another
 _GIB = 1024**3
 _MAX_PROCESSES = 2
 
@@ -31,7 +32,7 @@ def decide_verdict(
     use of the GPUs), and ``problem`` (why there are no measurements). For ``evidence``, see ``gpu_evidence.py``.
     """
     gpus = [gpu for gpu in (summary or {}).get("gpus") or [] if gpu.get("samples")]
-    used, reason = _decide_use(gpus, requested, facts)
+    used, reason = _decide_use(gpus, requested, facts, evidence.get("ranks") or [])
     case = Case(used, summary, requested, evidence, failed)
     diagnosis = None
     if used == NO or (used in (YES, PARTLY) and (failed or used == PARTLY or _is_poorly_used(gpus))):
@@ -55,7 +56,9 @@ _FIGURES = (
 ).split()
 
 
-def _decide_use(gpus: List[Facts], requested: Optional[str], facts: Facts) -> "tuple[str, Optional[str]]":
+def _decide_use(
+    gpus: List[Facts], requested: Optional[str], facts: Facts, ranks: List[int]
+) -> "tuple[str, Optional[str]]":
     if not facts.get("started"):
         return NO, "the script was not started"
     if not gpus:
@@ -73,26 +76,44 @@ def _decide_use(gpus: List[Facts], requested: Optional[str], facts: Facts) -> "t
         return NO, "the run opened the GPU but ran nothing on it"
     if requested is not None and len(working) < len(gpus):
         idle = [gpu for gpu in gpus if gpu not in working]
-        return PARTLY, "%d of %d GPUs were used, idle: %s" % (len(working), len(gpus), _format_indexes(idle))
+        counts = "%d of %d GPUs were used, idle: " % (len(working), len(gpus))
+        return PARTLY, counts + _format_indexes(idle) + _describe_idle_ranks(gpus, ranks, "; ")
     if max(busy_share(gpu) or 0.0 for gpu in working) < RARE_SHARE:
         return PARTLY, "it was busy only a small part of the time"
     shared = not facts.get("held") and all((gpu.get("others_share") or 0) > _OTHERS_SHARE for gpu in working)
     if shared:
         return YES, "other processes used it at the same time, so the figures include theirs"
-    return YES, _describe_uneven_load(working) if requested is not None else None
+    idle_ranks = _describe_idle_ranks(gpus, ranks)
+    if idle_ranks:
+        return YES, idle_ranks
+    return YES, (_describe_uneven_load(working) or describe_uneven_ranks(gpus)) if requested is not None else None
 
 
 def _describe_uneven_load(gpus: List[Facts]) -> Optional[str]:
     """Describe a load that some GPUs hardly share, such as when one process prepares all data."""
     loads = sorted((share, _format_indexes([gpu])) for gpu in gpus for share in [busy_share(gpu)] if share is not None)
-    if len(loads) < 2 or loads[0][0] >= _UNEVEN_RATIO * loads[-1][0]:
+    if len(loads) < 2 or loads[0][0] >= UNEVEN_RATIO * loads[-1][0]:
         return None
     parts = "%s was busy %.0f %% of the time, %s %.0f %%"
     return "the load was uneven: " + parts % (loads[-1][1], loads[-1][0] * 100, loads[0][1], loads[0][0] * 100)
 
 
+def _describe_idle_ranks(gpus: List[Facts], ranks: List[int], start: str = "") -> str:
+    """Describe which of the started ``ranks`` used no GPU, or return "" if the ranks of the processes are not known."""
+    using = {rank for gpu in gpus for rank in ranks_of(gpu)}
+    idle = [rank for rank in ranks if rank not in using]
+    if any(len(gpu.get("pids") or ()) >= MAX_PROCESSES for gpu in gpus):
+        return ""  # not all processes are listed
+    return start + "%s used no GPU" % format_ranks(idle) if using and idle else ""
+
+
 def _format_indexes(gpus: List[Facts]) -> str:
-    return ", ".join("GPU %s" % gpu.get("index") for gpu in gpus)
+    return ", ".join(_format_index(gpu) for gpu in gpus)
+
+
+def _format_index(gpu: Facts) -> str:
+    ranks = ranks_of(gpu)
+    return "GPU %s" % gpu.get("index") + (" (%s)" % format_ranks(ranks) if ranks else "")
 
 
 def _decide_by_load(gpus: List[Facts], facts: Facts) -> "tuple[str, Optional[str]]":
@@ -164,6 +185,9 @@ def _format_energy(gpus: List[Facts]) -> Optional[str]:
 
 
 def _format_processes(gpus: List[Facts]) -> Optional[str]:
+    ranks = sorted({rank for gpu in gpus for rank in ranks_of(gpu)})
+    if ranks:
+        return "by " + format_ranks(ranks)
     processes: Dict[str, str] = {}
     for gpu in gpus:
         for pid, process in (gpu.get("pids") or {}).items():

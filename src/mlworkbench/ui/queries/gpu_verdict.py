@@ -130,7 +130,14 @@ def _processes(pids: Mapping[Any, Any]) -> list[str]:
     processes = []
     for pid, record in list(pids.items())[:_MAX_ITEMS]:
         facts = _dict(record)
-        parts = [f"{_text(facts.get('name'), 80) or 'process'} (PID {_text(pid, 20)})", _bytes(facts.get("memory"))]
+        rank = facts.get("rank")
+        load = _unit(facts.get("load"), " %")
+        parts = [
+            f"rank {rank}" if isinstance(rank, int) else None,
+            f"{_text(facts.get('name'), 80) or 'process'} (PID {_text(pid, 20)})",
+            _bytes(facts.get("peak")),
+            f"{load} of the GPU" if load else None,
+        ]
         processes.append(", ".join(word for word in parts if word))
     return processes
 

@@ -62,6 +62,30 @@ def play(sampler, gpus, *steps, uuid="GPU-a", begin=100.0):
     return now
 
 
+class Ranks:
+    """Ranks of two processes."""
+
+    def __init__(self, *pids):
+        self.pids = pids
+
+    def find(self, pid, table):
+        return self.pids.index(pid)
+
+
+def test_ranks_that_share_a_gpu(gpus, run, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as second:
+        sampler = Sampler(
+            None, Owner("r", "/r", [run.pid, second.pid]), str(tmp_path / "gpu.jsonl"), Ranks(run.pid, second.pid)
+        )
+        for pid, share in ((run.pid, 60), (second.pid, 20)):
+            (gpus.claims / str(pid)).write_text(f"GPU-a {GIB} {share}\n")
+        play(sampler, gpus, (30, {}))
+        (gpu,) = sampler.finish()["gpus"]
+        loads = [(gpu["pids"][str(pid)]["rank"], gpu["pids"][str(pid)]["load"]) for pid in (run.pid, second.pid)]
+        assert loads == [(0, 60.0), (1, 20.0)]
+        second.stdin.close()
+
+
 def test_a_busy_run(gpus, run, tmp_path):
     sampler = create_sampler(tmp_path, run)
     busy = {"utilisation": 90, "power": 500_000, "temperature": 70, "memory": (16 * GIB, 9 * GIB)}

@@ -46,6 +46,12 @@ IDLE = {
     "pids": {},
     "energy_wh": 1.0,
 }
+
+
+def rank_pids(*ranks, **more):
+    return {str(100 + rank): {"name": "train.py", "user": "ada", "peak": GIB, "rank": rank, **more} for rank in ranks}
+
+
 CONTEXT = {**IDLE, "mine_share": 0.9, "peak_memory": GIB // 2, "pids": {"7": {"name": "a.py"}}}
 
 
@@ -84,6 +90,38 @@ def test_summary_line_of_a_run_that_used_its_gpu():
         ),
         ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"requested": "2"}, "partly", "1 of 2 GPUs were used, idle: GPU 0"),
         ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"requested": None}, "yes", "NVIDIA H200"),  # nothing requested
+        (
+            [gpu(index=0, pids=rank_pids(0)), gpu(index=1, pids=rank_pids(1))],
+            {"requested": "2", "evidence": {"ranks": [0, 1]}},
+            "yes",
+            "yes – 2 of 2, 2 × NVIDIA H200, 93 % of the time, peak 71 GiB, 82 Wh, by ranks 0-1",
+        ),
+        (
+            [gpu(index=0, pids=rank_pids(0)), gpu(**{**CONTEXT, "index": 1, "pids": rank_pids(1)})],
+            {"requested": "2", "evidence": {"ranks": [0, 1, 2]}},
+            "partly",
+            "1 of 2 GPUs were used, idle: GPU 1 (rank 1); rank 2 used no GPU",
+        ),
+        (
+            [gpu(index=number, mean_utilisation=90 - 60 * number, pids=rank_pids(number)) for number in range(2)],
+            {"requested": "all", "evidence": {"ranks": [0, 1]}},
+            "yes",
+            "uneven: GPU 0 (rank 0) was busy 90 % of the time, GPU 1 (rank 1) 30 %",
+        ),
+        (
+            [gpu(pids=rank_pids(0, 1, 2, 4))],
+            {"evidence": {"ranks": [0, 1, 2, 3, 4]}},
+            "yes",
+            "by ranks 0-2, 4; rank 3 used no GPU",
+        ),
+        (
+            [gpu(pids=rank_pids(0, 1, load=40.0) | rank_pids(2, load=3.0))],
+            {"evidence": {"ranks": [0, 1, 2]}},
+            "yes",
+            "the load was uneven: rank 1 used 40 % of GPU 0, rank 2 3 %",
+        ),
+        ([gpu(pids=rank_pids(0, 1, load=40.0))], {"evidence": {"ranks": [0, 1]}}, "yes", "by ranks 0-1"),
+        ([gpu(pids=rank_pids(*range(32)))], {"evidence": {"ranks": [*range(40)]}}, "yes", "by ranks 0-31"),
         ([gpu(mean_utilisation=4.04)], {}, "partly", "4.0 % of the time"),
         ([gpu(**IDLE)], {}, "no", "no process of the run opened a GPU"),
         ([gpu(**CONTEXT)], {}, "no", "ran nothing on it"),

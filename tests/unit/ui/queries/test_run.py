@@ -404,7 +404,14 @@ VERDICT = {
     "line": "GPU used: partly – NVIDIA H200, 68 % of the time",
     "diagnosis": {"cause": "1 of the 2 GPUs were never opened", "remedy": "ask for fewer"},
     "got": {"gpus": [{"index": 0, "name": "NVIDIA H200", "memory_total": 2**34}], "held": True},
-    "gpus": [{"index": 0, "name": "H200", "busy_share": 0.68, "pids": {"12": {"name": "x.py", "memory": 2**30}}}],
+    "gpus": [
+        {
+            "index": 0,
+            "name": "H200",
+            "busy_share": 0.68,
+            "pids": {"12": {"name": "x.py", "peak": 2**30, "rank": 1, "load": 60}},
+        }
+    ],
     "evidence": {"driver": "580", "cpu_share": 0.5, "frameworks": {"torch": {"version": "2"}}, "signs": ["a"]},
 }
 
@@ -419,7 +426,7 @@ def test_gpu_verdict_and_evidence(stored):
     )
     assert verdict.asked == "2" and verdict.held and "16.00 GiB" in verdict.got[0]
     assert ("Time busy", "68 %") in verdict.cards[0].figures and verdict.cards[0].processes == [
-        "x.py (PID 12), 1.0 GiB"
+        "rank 1, x.py (PID 12), 1.0 GiB, 60 % of the GPU"
     ]
     assert ("NVIDIA driver", "580") in verdict.evidence and ("CPU utilization", "50 %") in verdict.evidence
 
