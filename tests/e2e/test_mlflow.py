@@ -315,6 +315,7 @@ assert codes == [0] * 4, codes
 """
 
 
+@pytest.mark.parametrize("version", [NEWEST])
 def test_parallel_processes_agree_on_first_run(run):
     ran = run(PROCESSES)
     children = ran.children()
@@ -363,6 +364,7 @@ with mlflow.start_run() as run:
 """
 
 
+@pytest.mark.parametrize("version", [NEWEST])
 def test_ranks_join_one_run(run):
     """Parameters and tags that differ are those of rank 0, and no rank fails because they differ."""
     ran = run(RANKS)
@@ -547,6 +549,7 @@ model.fit(inputs, inputs.sum(axis=1), epochs=3, batch_size=16, verbose=0)
 """
 
 
+@pytest.mark.parametrize("version", [NEWEST])
 def test_autolog_of_keras(run):
     ran = run(KERAS, *NO_SEARCH, framework="keras")
     losses = ran.series("loss")
@@ -615,6 +618,7 @@ trainer.fit(Model(), torch.utils.data.DataLoader(data, batch_size=16))
 """
 
 
+@pytest.mark.parametrize("version", [NEWEST])
 def test_autolog_of_lightning(run):
     ran = run(LIGHTNING, framework="lightning")
     losses = ran.series("train_loss")
