@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -255,13 +256,77 @@ def test_killed_launcher_is_a_lost_attempt_which_another_follows(place, tmp_path
     assert ended_attempts(place, folder)[0]["ending"] in ("exit unknown", "failed")
 
 
+def claim_attempt(folder: Path, number: int) -> None:
+    claim = folder / "attempts" / str(number) / "claim"
+    claim.mkdir(parents=True)
+    (claim / "owner.json").write_text("{}")
+
+
+def shared_files(folder: Path, attempt: int) -> dict[str, tuple[int, bytes]]:
+    """Return the files of a run outside of the folder of an attempt."""
+    files = {path: path.relative_to(folder).parts for path in folder.rglob("*") if path.is_file()}
+    return {
+        "/".join(parts): (path.stat().st_mtime_ns, path.read_bytes())
+        for path, parts in files.items()
+        if parts[:2] != ("attempts", str(attempt))
+    }
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_stopped_supervisor_that_continues_after_a_newer_claim_writes_nothing(place, tmp_path, is_ended):
+    """Its script ends in the meantime, or is killed. The processes of the newer attempt are left alone."""
+    script = "if attempt == 1: sys.exit(1)\nwhile not os.path.exists('end'): time.sleep(0.01)\nsys.exit(1)"
+    folder = place.run("r", counting(script), retries=RETRIES)
+    place.start("r")
+    until(lambda: tries(tmp_path) == ["1", "2"])
+    until(lambda: kinds(place, folder).count("started") == 2)
+    supervisor = place.event(folder, "accepted")["pid"]
+    os.kill(supervisor, signal.SIGSTOP)
+    claim_attempt(folder, 3)
+    if is_ended:
+        (folder / "work" / "end").write_text("")
+        until(lambda: (folder / "attempts" / "2" / "exit.json").exists())
+    newer = subprocess.Popen(["sleep", "600"], env={**os.environ, "MLW_RUN_FOLDER": str(folder), "MLW_ATTEMPT": "3"})
+    before = shared_files(folder, 2)
+    os.kill(supervisor, signal.SIGCONT)
+    until(lambda: not alive(supervisor) and marked(folder) == [newer.pid])
+    assert shared_files(folder, 2) == before
+    newer.kill()
+    newer.wait()
+
+
+def test_superseded_attempt_does_not_start(place, tmp_path):
+    folder = place.run("r", counting("sys.exit(1)"), retries=RETRIES)
+    place.start("r", env={"MLW_FAILPOINT": "before-gate@2:sleep=1"})
+    until(lambda: (folder / "attempts" / "2" / "watch").exists())  # the launcher is about to start it
+    claim_attempt(folder, 3)
+    supervisor = place.event(folder, "accepted")["pid"]
+    until(lambda: not alive(supervisor) and not marked(folder))
+    assert tries(tmp_path) == ["1"]
+    assert kinds(place, folder) == ["accepted", "started", "attempt_ended"]
+
+
+def test_forged_end_of_an_attempt_is_ignored(place, tmp_path):
+    folder = place.run("r", counting(WAITS), retries=RETRIES)
+    place.start("r")
+    until(lambda: tries(tmp_path) == ["1"])
+    kill(place.event(folder, "accepted")["pid"])
+    with open(folder / "events.jsonl", "a") as file:
+        for number in ("1e999", "-1", "null", "100000000", '"2"'):
+            data = f'{{"attempt": {number}, "log_size": 1e999}}'
+            file.write(f'{{"w": "s", "seq": 90, "t": 1, "kind": "attempt_ended", "data": {data}}}\n')
+    assert place.call("adopt", "r")["state"] == "adopted"
+    for attempt in (1, 2, 3):
+        until(lambda attempt=attempt: len(tries(tmp_path)) == attempt)
+        go(folder, attempt)
+    assert place.ended(folder)["ending"] == "succeeded"
+
+
 def test_newer_claim_stops_an_older_attempt(place, tmp_path):
     folder = place.run("r", counting("time.sleep(600)"), retries=RETRIES)
     place.start("r")
     until(lambda: tries(tmp_path) == ["1"])
-    claim = folder / "attempts" / "2" / "claim"
-    claim.mkdir(parents=True)
-    (claim / "owner.json").write_text("{}")
+    claim_attempt(folder, 2)
     until(lambda: not marked(folder))
     assert "finished" not in kinds(place, folder)
 

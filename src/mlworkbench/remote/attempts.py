@@ -7,12 +7,15 @@ asks for the state of a run, or takes over after all processes of an attempt hav
 from __future__ import annotations
 
 import os
+import time
 
+from .claim import Superseded, claim
+from .pending_ending import retry_until_written
 from .shared.retry_causes import MAX_DELAY, retry_cause
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import Callable, Optional
+    from typing import Callable, List, Optional
 
     from .run_spec import Spec
     from .shared.layout import RunFolder
@@ -29,9 +32,11 @@ def newest_attempt(run: RunFolder) -> RunFolder:
     return run.at(max(claimed, default=1))
 
 
-def is_superseded(run: RunFolder) -> bool:
-    """Return whether a newer attempt has been claimed, so that this one must stop and record nothing."""
-    return os.path.exists(run.at(run.attempt + 1).owner)
+def claim_attempt(run: RunFolder) -> bool:
+    """Claim an attempt after the first, and retry while writes fail. Return whether this claim succeeded."""
+    nonce = os.urandom(8).hex()
+    results: List[bool] = []
+    return retry_until_written(run, lambda: results.append(claim(run, nonce)), "the claim") and results[0]
 
 
 def retry_delay(spec: Spec, attempt: int, ending: str, code: Optional[int]) -> Optional[float]:
@@ -42,6 +47,20 @@ def retry_delay(spec: Spec, attempt: int, ending: str, code: Optional[int]) -> O
     if retry_cause(ending, code) not in retries["causes"]:
         return None
     return float(min(MAX_DELAY, retries["delay"] * 2.0 ** (attempt - 1)))
+
+
+def wait_for_attempt(
+    seconds: float, is_canceled: Callable[[], bool], beat: Callable[[], None], interval: float
+) -> bool:
+    """Wait before an attempt. Return whether it may start, or False if the run was canceled."""
+    start_at = time.monotonic() + seconds
+    while not is_canceled():
+        beat()
+        remaining = start_at - time.monotonic()
+        if remaining <= 0:
+            return True
+        time.sleep(min(interval, remaining))
+    return False
 
 
 def canceled_early(attempt: int) -> str:
@@ -70,7 +89,10 @@ def with_attempt(spec: Spec, attempt: int) -> Spec:
 
 def supervise_attempts(supervisor: Supervisor, begin: Callable[[], None]) -> None:
     """Supervise an attempt that ``begin`` starts or takes over, and each attempt that follows it."""
-    begin()
-    while supervisor.next_attempt is not None:
-        supervisor = supervisor.next_attempt
-        supervisor.begin_again()
+    try:
+        begin()
+        while supervisor.next_attempt is not None:
+            supervisor = supervisor.next_attempt
+            supervisor.begin_again()
+    except Superseded:
+        supervisor.abandon()

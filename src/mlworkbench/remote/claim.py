@@ -1,4 +1,8 @@
-"""Claim a run: the first process that renames its claim folder into place supervises the run."""
+"""Claim an attempt of a run: the first process that renames its claim folder into place supervises it.
+
+The claim of a newer attempt fences older ones. Their supervisors end their processes and write nothing outside of
+their own folder.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,21 @@ def claim(run: RunFolder, nonce: str) -> bool:
         return True
     except OSError:
         return has_claim(run, nonce)
+
+
+class Superseded(Exception):
+    """Exception for an attempt that must stop, because a newer one has been claimed."""
+
+
+def is_superseded(run: RunFolder) -> bool:
+    """Return whether a newer attempt has been claimed."""
+    return os.path.exists(run.at(run.attempt + 1).owner)
+
+
+def require_newest(run: RunFolder) -> None:
+    """Raise Superseded if a newer attempt has been claimed."""
+    if is_superseded(run):
+        raise Superseded
 
 
 def has_claim(run: RunFolder, nonce: str) -> bool:

@@ -48,7 +48,7 @@ from .markers import confirm_started, is_alive, read_start_decision, read_starte
 from .process_work import RUNNING
 from .run_lock import acquire_lock
 from .shared import machine
-from .shared.atomic_files import write_unsynced
+from .shared.atomic_files import read_json, write_unsynced
 from .shared.containers import REGISTRY_PASSWORD, SHARE
 from .shared.failpoint import failpoint
 from .shared.failure import Failed
@@ -167,6 +167,12 @@ class ContainerWork:
 
     def kill(self, facts: Facts) -> None:
         self._signal(signal.SIGKILL)
+
+    def abandon(self, facts: Facts) -> None:
+        """Kill the container of this attempt. That of a newer attempt has the same name, but another process."""
+        recorded = (read_json(self._run.container_process) or {}).get("pid")
+        if recorded and self._engine.inspect().get("pid") == recorded:
+            self._engine.signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
         if self._engine.inspect()["status"] in ("exited", "created", "missing"):

@@ -9,12 +9,14 @@ import stat
 import sys
 import time
 
+from .claim import require_newest
 from .preallocated_exit import make_slot
 from .shared.atomic_files import NONBLOCK, move_aside, write_all
 from .shared.event_numbers import WRITER, check_seq
 from .shared.folder_tree import NOFOLLOW
 from .shared.layout import RunFolder
 from .shared.metric_limits import MAX_LINE_LENGTH
+from .shared.retry_causes import MAX_RETRIES
 from .shared.untrusted_json import parse_json
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
@@ -47,6 +49,7 @@ class Journal:
         self.ended_attempts = 0
         self.log_start = 0  # size of the log when the current attempt started
         self._end = self._read_events(self._descriptor)  # offset after the last complete line
+        self._attempt = run.at(self.ended_attempts + 1)
 
     def _read_events(self, descriptor: int) -> int:
         """Read the events of a predecessor, which may have died while writing a line.
@@ -95,8 +98,10 @@ class Journal:
         if kind != ATTEMPT_ENDED:
             self.kinds.append(kind)
             return
-        self.kinds.clear()
-        self.ended_attempts, self.log_start = int(data["attempt"]), int(data["log_size"] or 0)
+        number, size = data["attempt"], data["log_size"]
+        if type(number) is int and self.ended_attempts < number <= MAX_RETRIES:  # the script can write events, too
+            self.kinds.clear()
+            self.ended_attempts, self.log_start = number, size if type(size) is int and size > 0 else 0
 
     def flush(self) -> None:
         """Write the pending events. Raise OSError if a write fails."""
@@ -114,6 +119,7 @@ class Journal:
         os.close(self._descriptor)
 
     def _append(self, line: bytes, durable: bool) -> None:
+        require_newest(self._attempt)
         self._repair()
         try:
             write_all(self._descriptor, line)

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 
+from .claim import is_superseded
 from .journal import write_with_reserve
 from .markers import confirm_started, write_exit
 from .pending_ending import retry_until_written
@@ -75,7 +76,7 @@ def launch(run: RunFolder, spec: Spec, secrets: Dict[str, str], umask: int) -> N
     prepare_launcher_process()
     lock = acquire_lock(run.watcher_lock)
     failpoint("before-gate")
-    if lock is None or not decide_start(run, "start"):
+    if lock is None or is_superseded(run) or not decide_start(run, "start"):
         return
     failpoint("after-gate")
     facts = launch_facts()

@@ -129,6 +129,13 @@ class ProcessWork:
     def kill(self, facts: Facts) -> None:
         kill_all(lambda: self.living_processes(facts))
 
+    def abandon(self, facts: Facts) -> None:
+        """Kill the descendants of the launcher. Those of a newer attempt have the same variable."""
+        launcher = (facts["launcher"], facts.get("launcher_start")) if facts else self._launcher
+        roots = [launcher[0]] if launcher[0] and is_alive(launcher) else []
+        sessions = [facts["pid"]] if facts and is_alive((facts["pid"], facts["start"])) else []
+        kill_all(lambda: machine.find_processes("", roots, sessions))
+
     def clean_up(self) -> None:
         """Do nothing: plain processes leave nothing to clean up."""
 

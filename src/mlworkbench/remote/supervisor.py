@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import time
 
-from .attempts import canceled_early, died_early, is_superseded, retry_delay, with_attempt
+from .attempts import canceled_early, claim_attempt, died_early, retry_delay, wait_for_attempt, with_attempt
 from .checkpoints import NoCheckpoints, prepare_checkpoints, remove_empty_checkpoints
-from .claim import claim
+from .claim import require_newest
 from .client_registry import accepted_data
 from .companions.group import make_companions
 from .environments.environment_step import hold_environment, prepare_environment
@@ -19,7 +19,7 @@ from .explanation import explain, failed_rank
 from .heartbeat import Heartbeat
 from .journal import ATTEMPT_ENDED, Journal, log, release_reserve, reserve_space
 from .launcher import decide_start
-from .markers import finalize_exit, read_exit, read_start_decision, read_started, write_exit
+from .markers import finalize_exit, read_exit, read_start_decision, read_started, read_starting, write_exit
 from .pending_ending import retry_until_written
 from .process_work import RUNNING
 from .rank_processes import apply_launcher
@@ -88,24 +88,13 @@ class Supervisor:
     def begin_again(self) -> None:
         """Supervise an attempt after the first, from its claim to its end."""
         enter_attempt(self.run.attempt)
-        if not claim(self.run, os.urandom(8).hex()):
+        if not claim_attempt(self.run):
             return
         failpoint("attempt-claimed")
-        if self._wait_for_attempt():
+        if wait_for_attempt(self._delay, self._is_canceled, self._beat, CHECK_INTERVAL):
             self._prepare_and_start()
         else:
             self.refuse_start(canceled_early(self.run.attempt))
-
-    def _wait_for_attempt(self) -> bool:
-        """Wait before this attempt. Return whether it may start."""
-        start_at = time.monotonic() + self._delay
-        while not self._is_canceled():
-            self._heartbeat.beat()
-            remaining = start_at - time.monotonic()
-            if remaining <= 0:
-                return True
-            time.sleep(min(CHECK_INTERVAL, remaining))
-        return False
 
     def _prepare_and_start(self) -> None:
         ending = run_endings.COULD_NOT_START
@@ -114,7 +103,7 @@ class Supervisor:
             if problem is not None:
                 ending = run_endings.ENVIRONMENT_FAILED
             else:
-                problem = self._resources.obtain(self._heartbeat.beat) or apply_launcher(self.run, self.spec)
+                problem = self._resources.obtain(self._beat) or apply_launcher(self.run, self.spec)
         except NoCheckpoints as error:
             problem = error.failure
         except (OSError, ValueError) as error:
@@ -138,9 +127,7 @@ class Supervisor:
             failpoint("placed")
             os.makedirs(self.run.metrics, mode=0o700, exist_ok=True)
             prepare_checkpoints(self.root, self.run, self.spec)
-        problem = prepare_environment(
-            self.root, self.run, self.spec, self._secrets, self._record_build, self._heartbeat.beat
-        )
+        problem = prepare_environment(self.root, self.run, self.spec, self._secrets, self._record_build, self._beat)
         if problem:
             return problem
         self._companions.prepare()
@@ -186,7 +173,7 @@ class Supervisor:
         hold_environment(self.root, self.spec)
         decision = read_start_decision(self.run)
         if not os.path.exists(self.run.owner):  # the predecessor died between two attempts
-            claim(self.run, os.urandom(8).hex())
+            claim_attempt(self.run)
         change = change_since(decision or read_json(self.run.owner) or {})
         if change == REBOOTED:
             self._after_restart(decision, run_endings.TARGET_REBOOTED, "the machine was rebooted")
@@ -233,6 +220,7 @@ class Supervisor:
         facts = self._started_facts()
         wait = machine.make_waiter(facts["launcher"] if facts else None)
         while True:
+            require_newest(self.run)
             self._work.reap()
             decision = read_start_decision(self.run)
             if decision is None and not self._work.is_launching():
@@ -245,12 +233,9 @@ class Supervisor:
             result = read_exit(self.run) or self._work.find_unrecorded_exit()
             if result:
                 break
-            if is_superseded(self.run):
-                self._work.kill(facts)
-                return
             self._saw_alive = True
             self._record_step()
-            self._heartbeat.beat()
+            self._beat()
             self._notify_settled()
             self._pause(wait, facts)
         is_launcher_failed = self.spec.get("processes") and result["code"] != 0
@@ -258,9 +243,18 @@ class Supervisor:
         self._companions.end_leftovers(self._work, facts)
         self.conclude(result)
 
+    def _beat(self) -> None:
+        require_newest(self.run)
+        self._heartbeat.beat()
+
+    def abandon(self) -> None:
+        """End the processes of this attempt without recording anything, because a newer one has been claimed."""
+        self._work.abandon(read_started(self.run) or read_starting(self.run))
+
     def _pause(self, wait: Callable[[float], bool], facts: Optional[Dict[str, Any]]) -> None:
         """Wait until a full check is due. This must be cheap: it runs alongside the script for days."""
         while not self._heartbeat.is_due():
+            require_newest(self.run)
             self._stopping.check(facts)
             self._resources.keep()
             self._companions.tick(facts)
@@ -286,6 +280,7 @@ class Supervisor:
     # -- end ---------------------------------------------------------------------------------------
 
     def conclude(self, result: Dict[str, Any]) -> None:
+        require_newest(self.run)
         self._record_exit(result)
         facts = self._started_facts()
         kills = machine.oom_kills()
@@ -321,7 +316,8 @@ class Supervisor:
 
     def finish(self, ending: str, reason: Optional[Reason], result: Optional[Dict[str, Any]]) -> None:
         """Record the ending unless it has already been recorded."""
-        if is_lock_lost(self.run.lock) or is_superseded(self.run) or self.journal.has_ended():
+        require_newest(self.run)
+        if is_lock_lost(self.run.lock) or self.journal.has_ended():
             return
         facts = read_started(self.run)
         data: Dict[str, Any] = dict(run_endings.outcome(ending, reason), log_size=file_size(self.run.log))

@@ -52,6 +52,9 @@ if TYPE_CHECKING:
         def kill(self, facts: Facts) -> None:
             """Kill all processes."""
 
+        def abandon(self, facts: Facts) -> None:
+            """Kill the processes of this attempt, but none of a newer attempt of the same run."""
+
         def clean_up(self) -> None:
             """Clean up immediately before the ending is recorded."""
 
