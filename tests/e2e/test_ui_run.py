@@ -34,6 +34,9 @@ for step in range(3000):
 for percent in range(101):
     print("\rdone %d%%" % percent, end="")
 print()
+import subprocess
+rank = "from mlworkbench import log\nfor step in range(3): log('val/accuracy', 7.0, step=step)"
+subprocess.run([sys.executable, "-c", rank], env=dict(os.environ, RANK="1", WORLD_SIZE="2"), check=True)
 log("words", "<i>fine</i>")
 log_table("report", [{"class": "a", "precision": 0.9}])
 """
@@ -82,7 +85,7 @@ def tab(page, name: str) -> None:
 def test_page_of_finished_run(user, tmp_path):
     root = user.project("demo", train=TRAIN, bad="import nosuchmodule\n")
     run = submitted(user, root, "train.py", "--lr", "0.1")
-    failed = submitted(user, root, "bad.py")
+    failed = submitted(user, root, "--retries", "1", "--retry-delay", "0.1s", "bad.py")
     with browser_session(user, root, tmp_path) as ui:
         page = ui.go(f"/runs/{run}")
         expect(page.get_by_role("heading", level=1)).to_have_text(run)
@@ -102,6 +105,9 @@ def test_page_of_finished_run(user, tmp_path):
         expect(page.get_by_text("EXAMPLE_VARIABLE")).to_be_visible()
         page = ui.go(f"/runs/{failed}")
         expect(page.get_by_text("ModuleNotFoundError: No module named 'nosuchmodule'").first).to_be_visible()
+        properties = page.locator(".mlw-card", has=page.get_by_role("heading", name="Properties"))
+        expect(properties).to_contain_text("Attempts2 of 2")
+        expect(properties).to_contain_text("attempt 1 failed (exit 1)")
         page.get_by_role("link", name="View end of log").click()
         expect(page.locator(".mlw-log")).to_contain_text("nosuchmodule")
         page = ui.go("/runs/nothing-like-it")
@@ -160,6 +166,10 @@ def see_metrics(ui, run: str) -> None:
     page.get_by_label("Search metrics").fill("accu")
     expect(page.get_by_role("img", name=re.compile("^loss: "))).to_have_count(0)
     expect(page.get_by_role("img", name=re.compile("^val.accuracy: last"))).to_be_visible()
+    accuracy = page.get_by_role("img", name=re.compile("^val.accuracy: "))
+    expect(accuracy).not_to_have_attribute("aria-label", re.compile("maximum 7$"))
+    page.get_by_role("checkbox", name="All ranks").click()
+    expect(accuracy).to_have_attribute("aria-label", re.compile("rank 1/val/accuracy: last 7, minimum 7, maximum 7$"))
     page.get_by_role("button", name="Points of val/accuracy").click()
     expect(page.get_by_role("dialog").get_by_text("30 points")).to_be_visible()
     page.get_by_role("button", name="Close").last.click()

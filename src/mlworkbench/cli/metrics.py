@@ -22,7 +22,7 @@ from ..history.series.series_store import Column, Name
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
-from ..remote.shared.metric_limits import rank_number
+from ..remote.shared.metric_limits import split_rank
 from ..report.value_format import format_value
 from ..sanitize import plain
 from . import render, text_output
@@ -96,18 +96,12 @@ def _select_metrics(run_series: RunSeries, names: Sequence[str], run: Run) -> li
         return available
     selected: list[Name] = []
     for name in names:
-        matches = [entry for entry in available if name in (entry.name, _without_rank(entry.name))]
+        matches = [entry for entry in available if name in (entry.name, split_rank(entry.name)[1])]
         matches = matches or _table_column(run_series, name)
         if not matches:
             raise UnknownName("metric", name, {entry.name for entry in available})
         selected += matches
     return selected
-
-
-def _without_rank(name: str) -> str:
-    """Return ``loss`` for ``rank 2/loss``, so that ``loss`` selects the series of all ranks."""
-    rank, slash, metric = name.partition("/")
-    return metric if slash and rank_number(rank) else name
 
 
 def _table_column(run_series: RunSeries, name: str) -> list[Name]:

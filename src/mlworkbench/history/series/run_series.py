@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ...model import Run
 from ...paths import UserPaths
+from ...remote.shared.metric_limits import rank_name, split_rank
 from ..nested_runs import name_in_script
 from .attempt_steps import attempt_starts
 from .downsampling import Column, Span
@@ -36,6 +37,17 @@ class RunSeries:
 
     def names(self) -> list[Name]:
         return self._series.names(self._child)
+
+    def rank_names(self) -> dict[str, list[str]]:
+        """Return the series of other ranks for each metric, such as ``{"loss": ["rank 1/loss"]}``."""
+        if self._child not in (None, ALL_RANKS):
+            return {}
+        own = {metric.name for metric in self._series.names(None)}
+        ranks = [split_rank(metric.name) for metric in self._series.names(ALL_RANKS) if metric.name not in own]
+        result: dict[str, list[str]] = {}
+        for rank, name in sorted(ranks):
+            result.setdefault(name, []).append(rank_name(rank, name))
+        return result
 
     def points(self, name: str) -> Points:
         return self._series.points(name, self._child)

@@ -211,7 +211,7 @@ def select_child(series_by_key: dict[Key, SeriesInfo], child: str) -> dict[str, 
         for source in sorted(external, key=rank_number) if with_ranks else ():
             for name, series in external[source].items():
                 if (source, name) not in names:
-                    result[f"{source}/{name}"] = series
+                    result.setdefault(f"{source}/{name}", series)
     return result
 
 

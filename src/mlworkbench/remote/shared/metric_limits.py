@@ -15,7 +15,7 @@ from .unread_files import UnreadFiles
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
-    from typing import Iterator, List, Mapping, Optional
+    from typing import Iterator, List, Mapping, Optional, Tuple
 
 PREFIX = "metrics/"
 MAX_LINE_LENGTH = 4 * 1024 * 1024  # bytes; the in-run library splits longer values into several lines
@@ -50,6 +50,18 @@ def rank_number(source: str) -> int:
     """Return the number of a source such as "rank 2", or 0 for all other sources."""
     number = source[len(RANK_SOURCE) :] if source.startswith(RANK_SOURCE) else ""
     return int(number) if number.isdigit() and number.isascii() and len(number) < 6 else 0
+
+
+def rank_name(rank: int, metric: str) -> str:
+    """Return the name under which the metric of another rank is shown, such as ``rank 2/loss``."""
+    return "%s%d/%s" % (RANK_SOURCE, rank, metric)
+
+
+def split_rank(name: str) -> Tuple[int, str]:
+    """Return the rank and the metric for a name such as ``rank 2/loss``, or 0 and the name for all others."""
+    source, slash, metric = name.partition("/")
+    rank = rank_number(source) if slash else 0
+    return (rank, metric) if rank else (0, name)
 
 
 def bytes_left(offsets: Mapping[str, int]) -> int:

@@ -28,6 +28,7 @@ Width = Annotated[
 ]
 From = Annotated[float | None, Query(alias="from", description="Lowest step or time")]
 To = Annotated[float | None, Query(description="Highest step or time")]
+Ranks = Annotated[bool, Query(description="Include the metrics of all ranks, such as rank 2/loss")]
 MetricName = Annotated[str, Query(max_length=10_240, description="Name of the metric")]
 
 
@@ -50,8 +51,8 @@ def routes(backend: Backend) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
     @router.get("/runs/{run}/metrics", summary="List the metrics of a run")
-    async def list_metrics(run: str) -> list[Metric]:
-        metrics = await backend.call(series.names, run)
+    async def list_metrics(run: str, ranks: Ranks = False) -> list[Metric]:
+        metrics = await backend.call(series.names, run, ranks)
         return [Metric(name=metric.name, kind=metric.kind, count=metric.count) for metric in metrics]
 
     @router.get("/runs/{run}/series", summary="Get a metric, downsampled for a chart")
@@ -71,8 +72,10 @@ def routes(backend: Backend) -> APIRouter:
         return Points(total=total, points=[(point.step, point.time, point.value) for point in part])
 
     @router.get("/runs/{run}/metrics.csv", summary="Export one metric or all metrics as CSV")
-    async def export_csv(run: str, name: Annotated[str | None, Query(max_length=10_240)] = None) -> StreamingResponse:
-        metrics = await backend.call(series.names, run)
+    async def export_csv(
+        run: str, name: Annotated[str | None, Query(max_length=10_240)] = None, ranks: Ranks = False
+    ) -> StreamingResponse:
+        metrics = await backend.call(series.names, run, ranks or name is not None)
         names = [metric.name for metric in metrics if metric.kind == "number" and name in (None, metric.name)]
         headers = {"content-disposition": 'attachment; filename="metrics.csv"', "content-security-policy": SANDBOX}
         return StreamingResponse(_csv(backend, run, names), media_type="text/csv; charset=utf-8", headers=headers)

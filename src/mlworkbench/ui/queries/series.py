@@ -43,10 +43,16 @@ class Series:
     odd_at: Annotated[Sequence[float], Field(description="x positions of some of these values")] = ()
 
 
-def names(history: History, run_id: str) -> list[Name]:
+def names(history: History, run_id: str, with_ranks: bool = False) -> list[Name]:
     """Return the name, kind, and number of values of every metric of the run."""
-    with RunSeries(history, history.get(run_id)) as measured:
+    with RunSeries(history, history.get(run_id), with_ranks=with_ranks) as measured:
         return measured.names()
+
+
+def rank_names(history: History, run_id: str) -> dict[str, list[str]]:
+    """Return the series of ranks other than 0 for each metric, such as ``{"loss": ["rank 1/loss"]}``."""
+    with RunSeries(history, history.get(run_id)) as measured:
+        return measured.rank_names()
 
 
 def load_series(
@@ -54,7 +60,7 @@ def load_series(
 ) -> Series:
     """Load a series of numbers. A list logged as a single value is also a series."""
     run = history.get(run_id)
-    with RunSeries(history, run) as measured:
+    with RunSeries(history, run, with_ranks=True) as measured:
         names_by_kind = {(metric.name, metric.kind): metric for metric in measured.names()}
         metric = names_by_kind.get((name, "number"))
         if metric is None:
@@ -103,7 +109,7 @@ class Point:
 
 def points(history: History, run_id: str, name: str, first: int, count: int) -> tuple[int, list[Point]]:
     """Return the total number of points, and the requested ones. A negative ``first`` counts from the end."""
-    with RunSeries(history, history.get(run_id)) as measured:
+    with RunSeries(history, history.get(run_id), with_ranks=True) as measured:
         series = measured.points(name)
     total = len(series)
     start = min(total, first if first >= 0 else max(0, total + first))

@@ -22,6 +22,7 @@ from .page_context import RunPageContext
 
 _CHARTS_PER_STEP = 48  # charts shown at a time; more on demand
 _AXES = {"step": "Step", "time": "Time", "relative": "Relative"}
+_MAX_RANKS = 32  # maximum curves of other ranks in a chart
 _POLL_INTERVAL = 3.0  # seconds between checks for new metrics
 _FINAL_POLLS = 4  # number of checks after the run has ended
 
@@ -37,6 +38,7 @@ class MetricsTab:
         self._context = context
         query = context.query
         self._x = query.get("x", "") if query.get("x") in _AXES else "step"
+        self._all_ranks = query.get("ranks") == "1"
         self._log = query.get("log") == "1"
         self._smooth = _parse_smoothing(query.get("smooth", ""))
         self._text = query.get("q", "")[:200]
@@ -45,6 +47,7 @@ class MetricsTab:
         self._charts: list[MetricChart] = []
         self._machine_charts: list[MetricChart] = []
         self._names: list[Name] = []
+        self._rank_names: dict[str, list[str]] = {}
         self._counts: dict[str, ui.label] = {}
         self._gauges: list[telemetry_queries.Gauge] = []
         self._polls_left = _FINAL_POLLS
@@ -52,6 +55,7 @@ class MetricsTab:
     async def build(self) -> None:
         backend, run = self._context.backend, self._context.run
         self._names = await backend.call(queries.names, run.id)
+        self._rank_names = await backend.call(queries.rank_names, run.id)
         self._gauges = await backend.call(telemetry_queries.SHARED.gauges, run.id)
         values, tables = await self._load_others()
         if not (self._names or tables or self._gauges) and run.status.final:
@@ -92,6 +96,8 @@ class MetricsTab:
             ui.checkbox(
                 "Synchronize zoom", value=True, on_change=lambda event: self._set_options(sync=bool(event.value))
             )
+            box = ui.checkbox("All ranks", value=self._all_ranks, on_change=lambda event: self._show_ranks(event.value))
+            box.bind_visibility_from(self, "_rank_names", backward=bool)
             ui.space()
             ui.link("Download CSV", f"{self._context.api}/metrics.csv").props("download")
 
@@ -121,6 +127,11 @@ class MetricsTab:
     def _time_axis(self) -> str:
         """X axis of the machine charts. Machine samples have no steps."""
         return "relative" if self._x == "step" else self._x
+
+    def _show_ranks(self, shown: bool) -> None:
+        self._all_ranks = bool(shown)
+        self._context.update_query(ranks="1" if shown else "")
+        self._draw()
 
     def _search(self, text: str) -> None:
         self._text, self._max_charts = text[:200], _CHARTS_PER_STEP
@@ -155,7 +166,11 @@ class MetricsTab:
         name = plain(metric.name, 200)
         address = quote(metric.name, safe="")
         with ui.element("div").classes("mlw-run-chart-place"):
-            series = [{"label": name, "url": f"{self._context.api}/series?name={address}"}]
+            names = [metric.name, *(self._rank_names.get(metric.name, [])[:_MAX_RANKS] if self._all_ranks else [])]
+            series = [
+                {"label": plain(item, 200), "url": f"{self._context.api}/series?name={quote(item, safe='')}"}
+                for item in names
+            ]
             self._charts.append(
                 MetricChart(name, series, self._x, self._log, self._smooth, 220, group=self._group, reach=self._reach)
             )
@@ -177,8 +192,10 @@ class MetricsTab:
         before, names = self._names, await backend.call(queries.names, run.id)
         if self._box.is_deleted:
             return  # another tab has been selected
+        ranks, self._rank_names = self._rank_names, await backend.call(queries.rank_names, run.id)
         self._names = names
-        if [(metric.name, metric.kind) for metric in self._names] != [(metric.name, metric.kind) for metric in before]:
+        changed = [(metric.name, metric.kind) for metric in names] != [(metric.name, metric.kind) for metric in before]
+        if changed or (self._all_ranks and self._rank_names != ranks):
             self._draw()
         for metric in self._names:
             if metric.name in self._counts and metric.kind == "number":
