@@ -289,6 +289,18 @@ def test_a_run_without_such_files_loads_nothing_for_them(tmp_path):
     assert done.stdout.decode().strip() == "['remote.tracking.file_search']", done.stderr.decode()
 
 
+def test_the_process_that_lists_packages_is_no_leftover(place, tmp_path):
+    end, python = tmp_path / "end", tmp_path / "python"
+    os.mkfifo(end)
+    # Without variables, as any process at the moment when it starts a program.
+    python.write_text(f"#!/bin/sh\nexec env -i /bin/cat {end}\n")
+    python.chmod(0o755)
+    folder = place.run("r", "pass", lock={"kind": "existing", "python": str(python)})
+    place.start("r")
+    assert place.ended(folder)["leftovers"] == []
+    end.write_bytes(b"")
+
+
 def test_in_a_container(target):
     folder = target.run("r", TRAINS, files=FILES, spoken=True)
     target.start("r")

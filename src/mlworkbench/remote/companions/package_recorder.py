@@ -57,7 +57,7 @@ class PackageRecorder(Companion):
         self._python = lock.get("python") if is_enabled else None
         self._run = run
         self._spec = spec
-        self.pid: Optional[int] = None  # of the process that lists the packages; the supervisor reaps it
+        self.pid: Optional[int] = None  # of the process that waits for the list; the supervisor reaps it
 
     def tick(self, facts: Optional[Dict[str, Any]]) -> None:
         if facts is not None and self._python and machine.CAN_FORK:
@@ -71,18 +71,22 @@ class PackageRecorder(Companion):
         python, self._python = self._python, None
         if not isinstance(python, str) or os.path.exists(self._run.packages):
             return  # a successor of this supervisor continues the run
-        # The process is part of the supervisor. With the run's variables, it would be taken for a process of the run.
+        # With the run's variables, the process would be taken for a process of the run.
         variables = child_environment(self._spec, {})
         environment = {name: value for name, value in variables.items() if not name.startswith("MLW_")}
-        environment["MLW_SUPERVISOR"] = "1"
         part = os.path.join(self._run.path, "packages.part")
         command = [python, "-c", _LIST_PACKAGES, part, self._run.packages]
         self.pid = machine.fork(lambda: _execute(command, environment))
 
 
 def _execute(command: List[str], environment: Dict[str, str]) -> None:
+    """Run the command and wait for it.
+
+    This process has the variables of the supervisor, so that neither it nor the command below it count as a process of
+    the run. The command alone would count while it starts, because a process has no variables at that moment.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
     os.chdir(os.sep)
-    os.execve(command[0], command, environment)
+    os.spawnve(os.P_WAIT, command[0], command, environment)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .posix import Process
 
 _PR_SET_CHILD_SUBREAPER = 36
+_EXITING = 0x4  # PF_EXITING in the kernel's flags of a process
 
 
 def _read(path: str) -> Optional[bytes]:
@@ -36,16 +37,18 @@ def identity() -> Dict[str, str]:
     return {"machine": machine or os.uname().nodename, "boot_id": boot, "processes": table}
 
 
-def _stat(pid: int) -> Optional[Tuple[int, int, int]]:
-    """Return the parent, session, and start time of a living process."""
+def _stat(pid: int) -> Optional[Tuple[int, int, int, bool]]:
+    """Return the parent, session, and start time of a living process, and whether it is exiting."""
     data = _read("/proc/%d/stat" % pid)
-    if not data:
-        return None
+    return parse_stat(data) if data else None
+
+
+def parse_stat(data: bytes) -> Optional[Tuple[int, int, int, bool]]:
     # The name in parentheses may contain any characters, including ") ".
     fields = data[data.rindex(b")") + 2 :].split()
     if fields[0] in (b"Z", b"X"):
         return None
-    return int(fields[1]), int(fields[3]), int(fields[19])
+    return int(fields[1]), int(fields[3]), int(fields[19]), bool(int(fields[6]) & _EXITING)
 
 
 def start_time(pid: int) -> Optional[int]:
@@ -58,29 +61,34 @@ def find_processes(folder: str, roots: List[int], sessions: List[int]) -> List[P
     """Return all living processes of a run.
 
     These are below ``roots``, in ``sessions``, or have the run's environment variable. This process,
-    supervisors of other runs, and their descendants are excluded.
+    supervisors of other runs, and their descendants are excluded. So are processes that are exiting: they execute
+    nothing any more, and the kernel has removed their variables.
     """
     marker = b"MLW_RUN_FOLDER=" + os.fsencode(folder)
     parents: Dict[int, int] = {}
     processes: Dict[int, int] = {}
     starts: Dict[int, int] = {}
     foreign = {os.getpid()}
+    exiting: List[int] = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         pid = int(name)
+        # Before the state, so that a process that exits meanwhile does not count as one without variables.
+        environment = (_read("/proc/%d/environ" % pid) or b"").split(b"\0")
         stat = _stat(pid)
         if stat is None:
             continue
         parents[pid], starts[pid] = stat[0], stat[2]
-        environment = (_read("/proc/%d/environ" % pid) or b"").split(b"\0")
-        if b"MLW_SUPERVISOR=1" in environment:
+        if stat[3]:
+            exiting.append(pid)
+        elif b"MLW_SUPERVISOR=1" in environment:
             foreign.add(pid)
         elif marker in environment or stat[1] in sessions:
             processes[pid] = stat[2]
     for pid in descendants(parents, roots, foreign.__contains__):
         processes[pid] = starts[pid]
-    for pid in list(roots) + list(foreign):
+    for pid in [*roots, *foreign, *exiting]:
         processes.pop(pid, None)
     return sorted(processes.items())
 
