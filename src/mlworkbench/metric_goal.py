@@ -19,21 +19,35 @@ _WORD = re.compile(r"[A-Za-z0-9]+")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+[0-9]*|[A-Z]+[0-9]*|[0-9]+")
 _LOWER = frozenset(
     "loss losses err error errors mae mse rmse rmsle msle mape smape wape mase logloss merror nll perplexity ppl"
-    " crossentropy divergence wer cer ter fid kid lpips brier bouldin regret latency runtime duration deviance bpb bpc"
-    " l1 l2".split()
+    " crossentropy divergence wer cer ter eer fpr fnr ece fid kid lpips brier bouldin regret latency runtime duration"
+    " deviance aic bic bpb bpc l1 l2".split()
 )
 _HIGHER = frozenset(
-    "acc accuracy auc auroc auprc aucpr roc prauc f1 f2 fbeta precision recall sensitivity specificity r2 iou miou dice"
-    " jaccard kappa mcc bleu rouge rouge1 rouge2 rouge3 rougel meteor cider chrf ndcg mrr psnr ssim reward rewards"
-    " return returns likelihood elbo spearman pearson correlation throughput fps qps explained".split()
+    "acc accuracy auc auroc auprc aucpr roc prauc ap ap50 ap75 f1 f2 fbeta fscore precision recall sensitivity"
+    " specificity tpr tnr ppv npv r2 rsquared iou miou dice jaccard kappa mcc bleu sacrebleu rouge rouge1 rouge2 rouge3"
+    " rougel bertscore meteor cider chrf ndcg mrr psnr ssim reward rewards"
+    " rew return returns likelihood elbo spearman pearson correlation throughput fps qps explained".split()
 )
 _LOWER_ENDINGS = ("loss", "error", "crossentropy")  # as in mlogloss
 _HIGHER_ENDINGS = ("accuracy",)
-_LOWER_PAIRS = {("cross", "entropy"), ("per", "byte"), ("per", "character"), ("per", "token"), ("per", "word")}
+_LOWER_PAIRS = {
+    ("cross", "entropy"),
+    ("miss", "rate"),
+    ("per", "byte"),
+    ("per", "character"),
+    ("per", "token"),
+    ("per", "word"),
+}
 _HIGHER_PAIRS = {
+    ("exact", "match"),
     *((what, "rate") for what in ("win", "success", "hit")),
     *(("per", unit) for unit in ("second", "sec", "s", "minute", "hour")),
 }
+# What is derived from a metric has another goal: accuracy_drop, loss_scale; std_test_score of scikit-learn.
+_DERIVED = frozenset(
+    "std stddev stdev var variance rank gap drop diff difference delta threshold scale weight code".split()
+)
+_DERIVED_FIRST = frozenset(("std", "stddev", "stdev", "rank"))
 _MEAN_AVERAGE_PRECISION = re.compile(r"(^|[^A-Za-z])(mAP[0-9]*|map[@_-]?[0-9]+)([^A-Za-z]|$)")
 _R_SQUARED = re.compile(r"(^|[^A-Za-z])[rR]\^2([^0-9]|$)")
 _PER_SECOND = re.compile(r"/(s|sec|second)$")
@@ -78,10 +92,19 @@ def goal_from_name(metric: str) -> str | None:
     if "brier" in parts or "bouldin" in parts:  # scores, but lower ones are better
         return MIN
     goals = [(index, goal) for index, part in enumerate(parts) if (goal := _goal_of_part(parts, index, part))]
-    if not goals:
-        return MAX if "score" in parts else None
+    if not goals and "score" in parts:
+        goals = [(parts.index("score"), MAX)]
+    if not goals or _is_derived(parts, goals[-1][0]):
+        return None
     index, goal = goals[-1]
     return _OPPOSITE[goal] if {"neg", "negative"} & {*parts[:index]} else goal
+
+
+def _is_derived(parts: list[str], index: int) -> bool:
+    """Return whether a name describes another value than the metric at ``index``: its deviation, rank, or change."""
+    if parts[0] in _DERIVED_FIRST and parts[1] != "loss":
+        return True
+    return not _DERIVED.isdisjoint(parts[index + 1 :]) and parts[index] != "explained"
 
 
 def _split(word: str) -> list[str]:

@@ -292,6 +292,9 @@ def test_top_level_runs_are_children_and_deleted_ones_are_marked(run, user):
     assert ran.info["detail"] is None, "the run itself was not deleted"
     page = user.mlw("history", "show", ran.id, cwd=user.home / "demo").out
     assert page.count("Completed (deleted)") == 2, page
+    assert [line for line in page.splitlines() if line.endswith("best")][0].startswith(ids[1]), page
+    best = user.mlw("history", "best", "--metric", "score", "-o", "json", cwd=user.home / "demo").out
+    assert [run["run_id"] for run in json.loads(best)] == [ids[1]], "deleted runs are not ranked"
 
 
 PROCESSES = """
@@ -429,7 +432,7 @@ mlflow.set_experiment("agents")
 with mlflow.start_run() as run:
     add(1, 2)
 with mlflow.start_run() as other:
-    pass
+    mlflow.log_text("mine", "mine.txt")
 mlflow.flush_trace_async_logging()
 for id in (run.info.run_id, other.info.run_id):
     print("of run", len(mlflow.search_traces(run_id=id, return_type="list")))
@@ -442,6 +445,8 @@ print("prompt", mlflow.genai.load_prompt("prompts:/greeting/1").format(name="you
 data = mlflow.genai.create_dataset("questions", experiment_id=run.info.experiment_id)
 data.merge_records([{"inputs": {"question": "why"}}])
 print("records", len(data.to_df()))
+for id in (run.info.run_id, other.info.run_id):
+    print("artifacts", [file.path for file in mlflow.MlflowClient().list_artifacts(id)])
 """
 
 
@@ -452,6 +457,7 @@ def test_traces_and_prompts_are_stored_in_the_run(run):
     assert ran.out.count("of run 1") == ran.out.count("of run 0") == 1
     assert "feedback True" in ran.out and "prompt hello you" in ran.out and "records 1" in ran.out
     assert (ran.outputs / "mlflow" / "mlflow.db").is_file(), "collected with the run"
+    assert "artifacts []\nartifacts ['mine.txt']" in ran.out, "the database and other runs are not artifacts"
 
 
 CONTRACT = """

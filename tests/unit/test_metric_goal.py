@@ -11,7 +11,8 @@ accuracy Accuracy acc val_acc top5_acc acc@1 eval/accuracy val_sparse_categorica
 fbeta auc roc_auc auroc validation-auc aucpr average_precision precision recall recall@10 sensitivity specificity r2
 r2_score R^2 mIoU iou dice jaccard kappa mcc bleu rougeL rouge1 meteor chrf ndcg@5 map@3 mAP mAP50 mrr psnr ssim
 reward mean_reward episode_return win_rate success_rate hit_rate score test.score explained_variance log_likelihood
-elbo spearman pearson samples_per_second tokens/s throughput fps neg_mean_squared_error neg_log_loss training_score
+elbo spearman pearson AP AP50 box_ap tpr exact_match
+ep_rew_mean samples_per_second tokens/s throughput fps neg_mean_squared_error neg_log_loss training_score
 """.split()
 LOWER = """
 loss Loss val_loss valLoss train/loss loss_epoch validation_0-logloss binary_logloss mlogloss logloss log_loss
@@ -19,9 +20,12 @@ hamming_loss error test/error error_rate merror err mae val_mae MSE rmse rmsle m
 mean_absolute_error perplexity ppl eval_perplexity nll neg_log_likelihood negative_log_likelihood cross_entropy
 crossentropy categorical_crossentropy kl_divergence WER cer fid lpips brier brier_score davies_bouldin_score regret
 latency latency_ms p99_latency inference_latency runtime train_runtime duration valid_0-l2 l1 bits_per_byte bpb
+fpr miss_rate rank_loss aic
 """.split()
 UNKNOWN = """
 value objective x width lossless epoch step lr thing entropy time accommodation errands map_size scores_file k
+std_test_score rank_test_score std_test_neg_mean_squared_error accuracy_std accuracy_drop loss_scale reward_threshold
+score_rank return_code
 """.split()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..history.expression import Compare, Condition, Join
-from ..history.nested_runs import same_as
+from ..history.nested_runs import DELETED, same_as
 from ..history.parameters import run_parameters, text
 from ..history.run_query import Query
 from ..history.store import History
@@ -23,16 +23,22 @@ class Ranking:
         self._name = f"{goal}.{metric}" if by == "best" else f"metrics.{metric}"
 
     def find(self, history: History, filters: Query, limit: int) -> list[Run]:
-        """Return the best runs, best first."""
+        """Return the best runs, best first. Nested runs that the script deleted are not ranked."""
         # NaN and infinities indicate failed training and are never ranked.
         largest = sys.float_info.max
         is_finite: Condition = Join("and", (Compare(self._name, ">=", -largest), Compare(self._name, "<=", largest)))
         where = is_finite if filters.where is None else Join("and", (is_finite, filters.where))
         query = replace(filters, where=where, sort=self._name, descending=self.goal == "max", oldest=True)
-        # The first of several MLflow runs in a script has the data of the whole run and counts once, as the nested run.
-        runs = history.search(replace(query, limit=2 * limit))
-        ids = {run.id for run in runs}
-        return [run for run in runs if ids.isdisjoint(same_as(run))][:limit]
+        size = 2 * limit
+        while True:
+            runs = history.search(replace(query, limit=size))
+            # The first of several MLflow runs in a script has the data of the whole run and counts once, as the
+            # nested run.
+            ids = {run.id for run in runs}
+            ranked = [run for run in runs if run.detail != DELETED and ids.isdisjoint(same_as(run))]
+            if len(ranked) >= limit or len(runs) < size:
+                return ranked[:limit]
+            size *= 4
 
     def value(self, run: Run) -> Any:
         span = run.spans.get(self.metric)

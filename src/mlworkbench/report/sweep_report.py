@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from ..history.nested_runs import DELETED
 from ..metric_goal import MAX, MIN, find_goal, goal_from_name
 from ..model import JsonDict, Run, Status
 
@@ -35,17 +36,21 @@ def best(children: Sequence[Run], metric: str | None, goal: str | None) -> Run |
     """Return the best completed run, or None if none has the metric or the goal is unknown."""
     if goal is None:
         return None
-    done = [run for run in children if metric and run.status is Status.COMPLETED and number(run, metric) is not None]
+    done = [run for run in children if metric and _is_ranked(run) and number(run, metric) is not None]
     return min(done, key=lambda run: rank(run, metric, goal)) if done else None
 
 
 def rank(run: Run, metric: str | None, goal: str | None) -> float:
-    """Return a sort key. Lower is better; runs that failed or lack the metric come last.
+    """Return a sort key. Lower is better; runs that failed, were deleted, or lack the metric come last.
 
     Without a goal, the key only separates them from the others.
     """
-    value = number(run, metric) if metric and run.status is Status.COMPLETED else None
+    value = number(run, metric) if metric and _is_ranked(run) else None
     return math.inf if value is None else {MAX: -value, MIN: value}.get(goal or "", 0.0)
+
+
+def _is_ranked(run: Run) -> bool:
+    return run.status is Status.COMPLETED and run.detail != DELETED
 
 
 def number(run: Run, name: str) -> float | None:

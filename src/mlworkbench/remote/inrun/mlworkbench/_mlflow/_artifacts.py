@@ -9,6 +9,7 @@ import re
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
 from .._log import record
+from .._run import run
 from ._location import database_path, relative_to_outputs, store_root
 
 _KINDS = {
@@ -23,6 +24,7 @@ KIND_OF = {ending: kind for kind, endings in _KINDS.items() for ending in ending
 # log_image(key=…, step=…) encodes both in the name. Before MLflow 3, "%" and "#" were used instead of "+" and "~".
 _IMAGE_NAME = re.compile(r"images/([^/]+?)[+%]step[+%](-?\d+)[+%]timestamp[+%]\d+[+%][^/]*\Z")
 _RUN_PATH = re.compile(r"mlflow/([0-9a-f]{32})/(.+)\Z")
+_NOT_OF_FIRST_RUN = re.compile(r"mlflow/([0-9a-f]{32}|mlflow\.db(-[a-z]+)?)\Z")  # other runs, and the database
 
 
 class Artifacts(LocalArtifactRepository):
@@ -50,6 +52,19 @@ class Artifacts(LocalArtifactRepository):
             super(Artifacts, self).log_artifacts(local_dir, artifact_path)
         for name in names:
             record_artifact(os.path.join(target, name), False)
+
+    def list_artifacts(self, path=None):
+        """List the artifacts of this run. The outputs, where those of the first run are, contain more."""
+        infos = super(Artifacts, self).list_artifacts(path)
+        if os.path.realpath(self.artifact_dir) != os.path.realpath(run.outputs):
+            return infos
+        return [info for info in infos if not self._is_of_others(info.path)]
+
+    def _is_of_others(self, path):
+        if path != "mlflow":
+            return bool(_NOT_OF_FIRST_RUN.match(path))
+        names = os.listdir(os.path.join(self.artifact_dir, path))
+        return bool(names) and all(_NOT_OF_FIRST_RUN.match("mlflow/" + name) for name in names)
 
 
 def _list_files(source, target):
