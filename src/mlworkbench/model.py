@@ -112,9 +112,9 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Entry:
-    """The program to run: a script, a module, or a command, with its arguments."""
+    """The program to run: a script or notebook, a module, or a command, with its arguments."""
 
-    kind: str  # "script", "module", or "command"
+    kind: str  # "script" (also for a notebook), "module", or "command"
     name: str
     arguments: tuple[str, ...] = ()
 

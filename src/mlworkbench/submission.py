@@ -350,13 +350,7 @@ def choose_entry(project: Project, runconfig: RunConfig, requested: Entry | None
 def _script(project: Project, name: str) -> str:
     """Return the path of the script relative to the project, however the user typed it."""
     typed = Path(name)
-    if typed.suffix == ".ipynb":
-        script = typed.with_suffix(".py")
-        raise UsageError(
-            f"{name} is a notebook, and only scripts can be submitted",
-            f"run 'jupyter nbconvert --to script {name}', then 'mlw submit {script}'",
-        )
-    if typed.suffix not in (".py", ".pyw", ".pyz", ""):
+    if typed.suffix not in (".py", ".pyw", ".pyz", ".ipynb", ""):
         raise UsageError(f"{name} is not a Python script", f"run other commands after --: mlw submit -- ./{name}")
     places = [typed] if typed.is_absolute() else [project.root / typed, Path.cwd() / typed]
     for place in places:

@@ -65,10 +65,23 @@ def notebook(user, kernel_python):
     return run
 
 
+def write_notebook(path: Path, *sources: str) -> None:
+    cells = [{"cell_type": "code", "source": source.splitlines(keepends=True)} for source in sources]
+    text = {"cell_type": "markdown", "source": "# Explore"}
+    path.write_text(json.dumps({"cells": [text, *cells], "metadata": {"language_info": {"name": "python"}}}))
+
+
 def test_magic_and_function_use_the_python_of_the_kernel(user, notebook, kernel_python):
     project = user.project("demo", train=TRAIN)
-    (project / "explore.ipynb").write_text('{"cells": []}')
-    loaded, submitted, failed, called, as_notebook = notebook(
+    write_notebook(
+        project / "explore.ipynb",
+        "%load_ext mlworkbench\n%mlw submit explore.ipynb  # this cell does nothing in the run",
+        "import os, sys\nfrom mlworkbench import log",
+        "%time rate = float(sys.argv[1])\nlog('rate', rate)",
+        "!echo from the shell",
+        "def half(value):\n    return value / rate\nhalf(1)",
+    )
+    loaded, submitted, failed, called, as_notebook, divided = notebook(
         project,
         "%load_ext mlworkbench\nrate = 0.5",
         "%mlw submit train.py {rate} 'two words'",
@@ -76,7 +89,8 @@ def test_magic_and_function_use_the_python_of_the_kernel(user, notebook, kernel_
         """import mlworkbench
 run = mlworkbench.submit(".", mlworkbench.Request("train.py", ["0.25"]))
 print(run.wait().status.value, *run.logs())""",
-        "%mlw submit explore.ipynb",
+        "%mlw submit explore.ipynb 0.5",
+        "%mlw submit explore.ipynb 0",
     )
     assert loaded == ["ok", ""]
     assert submitted[0] == "ok"
@@ -86,8 +100,13 @@ print(run.wait().status.value, *run.logs())""",
     assert "missing.py" in failed[1]
     assert called[0] == "ok"
     assert called[1].startswith(f"Completed python {kernel_python} ['0.25']")
-    assert as_notebook[0] == "error"
-    assert "run 'jupyter nbconvert --to script explore.ipynb', then 'mlw submit explore.py'" in as_notebook[1]
+    assert as_notebook[0] == "ok", as_notebook[1]
+    assert "from the shell\n2.0\n" in as_notebook[1], "as the notebook shows it"
+    assert "Metrics:   rate 0.5" in as_notebook[1]
+    assert divided[0] == "error"
+    assert 'File "explore.ipynb, cell 5", line 2, in half\n    return value / rate' in divided[1]
+    assert "Cause:     ZeroDivisionError" in divided[1]
+    assert "notebook.py" not in divided[1], "only the frames of the user"
 
 
 def test_a_terminal_of_jupyter_names_the_python(user, kernel_python):

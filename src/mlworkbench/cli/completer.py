@@ -174,7 +174,7 @@ def find_runconfigs(folder: str | None, prefix: str = "") -> Suggestions:
 
 
 def find_scripts(folder: str | None, prefix: str = "") -> Suggestions:
-    """Return the project's Python files, top level first. Skip hidden folders and environments."""
+    """Return the project's Python files and notebooks, top level first. Skip hidden folders and environments."""
     from ..config.project_files import find_root  # noqa: PLC0415
 
     root = find_root(folder or os.getcwd())
@@ -185,7 +185,11 @@ def find_scripts(folder: str | None, prefix: str = "") -> Suggestions:
             for name in folders
             if not name.startswith((".", "__")) and not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
         )
-        paths += [os.path.relpath(os.path.join(parent, name), root) for name in sorted(names) if name.endswith(".py")]
+        paths += [
+            os.path.relpath(os.path.join(parent, name), root)
+            for name in sorted(names)
+            if name.endswith((".py", ".ipynb"))
+        ]
         if len(paths) >= _MAX_SUGGESTIONS:
             break
     return [(path, "") for path in paths]

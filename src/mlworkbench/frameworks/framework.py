@@ -36,6 +36,10 @@ class FrameworkCommand:
     companions: Mapping[str, JsonDict] = field(default_factory=dict)  # watchers of the run: name → settings
 
 
+def is_notebook(entry: Entry) -> bool:
+    return entry.kind == "script" and entry.name.endswith(".ipynb")
+
+
 class Framework(Protocol):
     """A framework, which builds the command of a run without side effects."""
 

@@ -11,7 +11,7 @@ from ..errors import ConfigError, UsageError
 from ..model import JsonDict
 from ..remote.shared.environment_layout import pack_of
 from ..targets.types import Feature, type_of
-from .framework import FrameworkCommand, Setting
+from .framework import FrameworkCommand, Setting, is_notebook
 from .python import Python, as_path
 
 LOCAL_MASTER = "local[*]"  # Spark's name for all cores of one machine
@@ -33,6 +33,11 @@ class PySpark:
             raise UsageError(
                 f"spark-submit runs scripts only, and {entry.name} is a module",
                 f"use a script, or set Framework: Python in aml_config/{setting.runconfig.name}.runconfig",
+            )
+        if is_notebook(entry):
+            raise UsageError(
+                f"spark-submit runs scripts only, and {entry.name} is a notebook",
+                f"set Framework: Python in aml_config/{setting.runconfig.name}.runconfig",
             )
         starter = posixpath.join(setting.inrun, "mlworkbench", "_spark")
         location = setting.compute.spark_submit_location or "spark-submit"

@@ -1,8 +1,12 @@
-"""``Framework: Python``: run a script or module with a plain interpreter, or any other command."""
+"""``Framework: Python``: run a script, notebook, or module with a plain interpreter, or any other command."""
 
 from __future__ import annotations
 
-from .framework import FrameworkCommand, Setting
+import posixpath
+
+from .framework import FrameworkCommand, Setting, is_notebook
+
+_NOTEBOOK_PROGRAM = ("mlworkbench", "_launch", "notebook.py")  # below the folder of the in-run library
 
 
 class Python:
@@ -14,7 +18,8 @@ class Python:
             return FrameworkCommand((entry.name, *entry.arguments))
         if entry.kind == "module":
             return FrameworkCommand((setting.python, "-m", entry.name, *entry.arguments))
-        return FrameworkCommand((setting.python, as_path(entry.name), *entry.arguments))
+        program = (posixpath.join(setting.inrun, *_NOTEBOOK_PROGRAM),) if is_notebook(entry) else ()
+        return FrameworkCommand((setting.python, *program, as_path(entry.name), *entry.arguments))
 
 
 def as_path(script: str) -> str:

@@ -14,6 +14,7 @@ from ..config.yaml_tree import display_path
 from ..environments.dependencies import DEFAULT_FILE, PIXI_LOCK, UV_LOCK, Dependencies, Line
 from ..environments.selection import is_managed
 from ..errors import ConfigError, MlwError
+from ..frameworks.framework import is_notebook
 from ..model import Compute, Entry, RunConfig
 from .dependency_rules import RULES, is_withdrawn
 from .finding import ERROR, WARNING, CheckContext, Finding, Script, make_finding
@@ -148,7 +149,7 @@ def find_script(root: Path, entry: Entry | None) -> Script | None:
     """Return the file that an entry runs, if it is a text file in the project."""
     paths: list[Path] = []
     if entry and entry.kind == "script":
-        paths = [root / entry.name]
+        paths = [] if is_notebook(entry) else [root / entry.name]
     elif entry and entry.kind == "module":
         path = root.joinpath(*entry.name.split("."))
         paths = [path / "__main__.py", path.with_name(path.name + ".py")]

@@ -49,6 +49,7 @@ def words(command):
     [
         (Entry("script", "a b.py", ("x",)), ("/py", "a b.py", "x")),
         (Entry("script", "-c.py"), ("/py", "./-c.py")),
+        (Entry("script", "a.ipynb", ("x",)), ("/py", "/lib/inrun/mlworkbench/_launch/notebook.py", "a.ipynb", "x")),
         (Entry("module", "pkg.mod", ("-v",)), ("/py", "-m", "pkg.mod", "-v")),
         (Entry("command", "make", ("-j", "2")), ("make", "-j", "2")),
     ],

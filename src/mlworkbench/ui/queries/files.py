@@ -146,8 +146,9 @@ def search(root: Path, text: str) -> list[Entry]:
 
 
 def scripts(root: Path) -> list[str]:
-    """Return the project's scripts, those at the top level first."""
-    paths = [entry.path for entry in _walk(root) if entry.kind == "file" and entry.name.endswith((".py", ".sh"))]
+    """Return the project's scripts and notebooks, those at the top level first."""
+    endings = (".py", ".sh", ".ipynb")
+    paths = [entry.path for entry in _walk(root) if entry.kind == "file" and entry.name.endswith(endings)]
     return sorted(paths, key=lambda path: (path.count("/"), path))[:_MAX_MATCHES]
 
 
