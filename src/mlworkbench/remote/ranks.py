@@ -87,7 +87,8 @@ def first_failure(records: List[Record]) -> Optional[Record]:
     original = [record for record in near if not _BROKEN_CONNECTION.search(record["stderr"])]
     if near:
         return (original or near)[0]
-    return next((record for record in records if record["ended"] is None), None)
+    lost = [record for record in records if record["ended"] is None and record["terminated"] is None]
+    return lost[0] if len(lost) == 1 < len(records) else None  # otherwise, the launcher killed all ranks
 
 
 def _failure_time(record: Record) -> Optional[float]:

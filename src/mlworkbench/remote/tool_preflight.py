@@ -20,6 +20,8 @@ def check_launcher(request: Dict[str, Any]) -> Dict[str, Any]:
     """Return whether a module is installed for the script's interpreter, or a program is on the script's PATH."""
     if request.get("program"):
         folders = [str(folder) for folder in request.get("path") or ()]
+        if request.get("python"):  # a launcher of the environment is next to its Python
+            folders.append(os.path.dirname(os.path.expanduser(str(request["python"]))))
         search = os.pathsep.join([*folders, str(request.get("search") or os.environ.get("PATH") or os.defpath)])
         return {"ok": True, "found": which(str(request["program"]), search) is not None}
     command = [os.path.expanduser(str(request["python"])), "-c", _FIND_MODULE, str(request["module"])]

