@@ -99,8 +99,8 @@ EVENTS = {
         "`gpus`: a list of `index`, `uuid`, `name`, `capability`, `bus_id`, `memory_clock`, `memory_total`, `memory_free`; `driver`; `cuda`; `held`: whether the run has exclusive use; `asked`",
     ),
     "gpu_idle": (
-        "The run requested GPUs and has not used them for a while",
-        "`warning`; `diagnosis`: `cause`, `remedy`, `explain`",
+        "The run requested GPUs and has not used them for a while, or its processes make no progress",
+        "`warning`, or null if it no longer applies; `diagnosis`: `cause`, `remedy`, `explain`",
     ),
     "started": ("The script started", "`pid`; `time` of the start"),
     "spark": (

@@ -94,6 +94,7 @@ import os, sys, time, torch
 rank = int(os.environ["RANK"])
 share, seconds = float(sys.argv[1].split(",")[rank]), float(sys.argv[2])
 begun = time.time()
+print("rank %d\\n" % rank, end="", flush=True)
 if share and torch.cuda.is_available():
     x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
 while time.time() - begun < seconds:
@@ -135,7 +136,7 @@ for step in range(state["step"] + 1, 11):
         torch.save(state, path + ".new")
         os.replace(path + ".new", path)
     dist.barrier()
-print("rank", rank, "sum", float(state["sum"][0]), flush=True)
+sys.stdout.write("rank %d sum %s\\n" % (rank, float(state["sum"][0])))  # in one piece: all ranks write to one log
 dist.destroy_process_group()
 """
 _SUMMARY = ("Status", "Cause", "Attempts", "GPU", "Remedy", "Metrics", "   ")
@@ -160,12 +161,12 @@ class Results:
         for name, text in (("cost", cost), ("loads", LOADS), ("fails", FAILS)):
             (bench.project / f"{name}.py").write_text(text)
 
-    def submit(self, *arguments: str, target: str = "local", count: int = RANKS) -> dict[str, Any]:
+    def submit(self, *arguments: str, target: str = "local", count: int = RANKS, **env: str) -> dict[str, Any]:
         """Submit a run of several processes, and return its record."""
         options = ["-c", target, "--launcher", "torchrun", "--processes", str(count)]
         options += ["--env", "OMP_NUM_THREADS=4", *arguments]  # torchrun warns if it is not set
         begun = time.time()
-        done = self.bench.mlw("submit", *options)
+        done = self.bench.mlw("submit", *options, env=env)
         record = self.bench.record(done.stdout, done.stderr, time.time() - begun)
         summary = done.stderr.split("Execution Summary")[-1].splitlines()
         shown = [line for line in summary if line.startswith(_SUMMARY)]
@@ -244,6 +245,14 @@ def uneven(results: Results) -> None:
     results.bench.check("one rank does most of the work", wanted, f"{line}; by rank: {loads(record)}", right)
 
 
+def stalled(results: Results) -> None:
+    """All ranks keep the GPU busy but log nothing, as in a collective operation that hangs."""
+    record = results.submit("--gpus", "1", "loads.py", "1,1,1,1", "25", MLW_STALL_PATIENCE="10")
+    warnings = [line for line in record["said"].splitlines() if "all GPUs of the run have been busy" in line]
+    right = len(warnings) == 1 and record["status"] == "Completed"
+    results.bench.check("ranks that make no progress", "one warning; the run continues", " / ".join(warnings), right)
+
+
 def retried(results: Results) -> None:
     record = results.submit("--gpus", "1", "--retries", "1", "--retry-delay", "0.1s", "fails.py", "exception")
     causes = [str(attempt.get("cause")) for attempt in record.get("attempts") or []]
@@ -282,15 +291,21 @@ def sample(results: Results) -> None:
     bench.project = bench.place / "mnist-ddp"
     use_this_python(bench.project)
     site = bench.env["PYTHONPATH"].rpartition(":")[2]  # contains matplotlib
-    for count, gpu in ((1, "yes"), (RANKS, "no")):
-        words = ["--env", f"PYTHONPATH={site}", "train.py", "--epochs", "4"]
+    # A GPU trains an epoch of the 2,000 images in 50 ms. Four processes on one GPU use CPUs.
+    for count, gpu, epochs in ((1, ("yes", "partly"), "200"), (RANKS, ("no",), "4")):
+        words = ["--env", f"PYTHONPATH={site}", "train.py", "--epochs", epochs]
         record = results.submit(*words, target="local-gpu", count=count)
         used = (record.get("gpu") or {}).get("used")
         accuracy = record.get("test_accuracy")
-        right = record["status"] == "Completed" and isinstance(accuracy, float) and accuracy > 0.85 and used == gpu
+        right = record["status"] == "Completed" and isinstance(accuracy, float) and accuracy > 0.85 and used in gpu
         right = right and f"equal weights in all processes ({count})" in record["log"]
         seen = f"accuracy {accuracy}, {gpu_line(record)}"
-        bench.check(f"mnist-ddp, processes: {count}", f"accuracy > 0.85, equal weights, GPU used: {gpu}", seen, right)
+        bench.check(
+            f"mnist-ddp, processes: {count}",
+            f"accuracy > 0.85, equal weights, GPU used: {' or '.join(gpu)}",
+            seen,
+            right,
+        )
 
 
 PARTS: dict[str, Callable[[Results], None]] = {
@@ -298,6 +313,7 @@ PARTS: dict[str, Callable[[Results], None]] = {
     "idle": idle,
     "retried": retried,
     "uneven": uneven,
+    "stalled": stalled,
     "killed": killed,
     "memory": memory,
     "sample": sample,

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -73,14 +74,38 @@ def test_two_gpus_of_which_one_is_used(host):
     assert "1 of the 2 GPUs were never opened" in gpu["diagnosis"]["cause"]
 
 
-def test_ranks_that_share_a_gpu_and_one_that_does_not_use_it(host, tmp_path):
+def mpiexec(tmp_path: Path, count: int) -> dict[str, object]:
+    """Return the settings of a run of several processes, started by a script in place of mpiexec."""
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "mpiexec").write_text(MPIEXEC)
     (programs / "mpiexec").chmod(0o755)
+    processes = {"launcher": "mpiexec", "count": str(count), "python": sys.executable, "library": str(REMOTE / "inrun")}
+    return {"processes": processes, "path": [str(programs)]}
+
+
+def test_ranks_that_make_no_progress_are_reported_and_not_ended(host, tmp_path):
+    script = (
+        RANK
+        + "use_gpu(memory=1 << 30, utilisation=100)\n"
+        + LOOKED
+        + (
+            "print('step 1', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
+            "print('step 2', flush=True)\n"
+        )
+    )
+    folder = host.run("r", script + LOOKED, gpus="1", **mpiexec(tmp_path, 2))
+    host.start("r", env={"MLW_STALL_PATIENCE": "1"})
+    warned = host.event(folder, "gpu_idle")
+    assert warned["warning"].endswith("but it logged and printed nothing"), warned
+    (folder / "work" / "go").write_text("")
+    assert host.ended(folder)["ending"] == "succeeded"
+    assert [event["data"]["warning"] for event in host.events(folder) if event["kind"] == "gpu_idle"][1:] == [None]
+
+
+def test_ranks_that_share_a_gpu_and_one_that_does_not_use_it(host, tmp_path):
     script = RANK + "if rank != 1: use_gpu(memory=1 << 30, utilisation=30)\n" + LOOKED
-    processes = {"launcher": "mpiexec", "count": "3", "python": sys.executable, "library": str(REMOTE / "inrun")}
-    folder = host.run("r", script, gpus="1", processes=processes, path=[str(programs)])
+    folder = host.run("r", script, gpus="1", **mpiexec(tmp_path, 3))
     host.start("r")
     gpu = host.ended(folder)["gpu"]
     assert "by ranks 0, 2; rank 1 used no GPU" in gpu["line"], gpu

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..run_spec import Spec
     from .gpu_sampler import Sampler
     from .process_ranks import ProcessRanks
+    from .stall_detector import StallDetector
 
     Facts = Dict[str, Any]
 
@@ -52,10 +53,12 @@ class Observer:
     def observe(self, read_fd: int, write_fd: int) -> None:
         """Measure until the supervisor reports the end of the run or exits."""
         sampler = self._create_sampler(write_fd)
+        stalls = self._create_stall_detector()
         started = time.monotonic()
         while True:
             if sampler is not None:
-                sampler.sample(time.monotonic())
+                if sampler.sample(time.monotonic()) and stalls is not None:
+                    self._check_progress(stalls, sampler, write_fd)
                 if not self._warned and time.monotonic() - started >= self._warn_after:
                     self._warn(sampler, write_fd)
             pause = sampler.seconds_until_due(time.monotonic()) if sampler is not None else MAX_WAIT
@@ -140,6 +143,18 @@ class Observer:
             self._packages = find_frameworks(self._spec, self._environment())
         elif init:
             self._packages = find_frameworks(self._spec, self._environment(), "/proc/%d/root" % init)
+
+    def _create_stall_detector(self) -> Optional[StallDetector]:
+        if not self._spec.get("processes"):
+            return None
+        from .stall_detector import PATIENCE, StallDetector  # noqa: PLC0415 - only for several processes
+
+        return StallDetector(self._run, float(os.environ.get("MLW_STALL_PATIENCE") or PATIENCE))
+
+    def _check_progress(self, stalls: StallDetector, sampler: Sampler, write_fd: int) -> None:
+        message = stalls.update(time.monotonic(), sampler.utilizations)
+        if message is not None:
+            send(write_fd, message)
 
     def _warn(self, sampler: Sampler, write_fd: int) -> None:
         """Send one warning if the run has not opened the GPUs that it requested."""

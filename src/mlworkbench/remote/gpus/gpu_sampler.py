@@ -54,6 +54,7 @@ class Sampler:
         # A library from MLW_NVML_LIBRARY (used in tests) reports PIDs as this process sees them.
         self._sees_host = sees_host_pids() is not False or bool(os.environ.get("MLW_NVML_LIBRARY"))
         self._openers: List[Dict[str, Any]] = []
+        self.utilizations: List[Optional[int]] = []  # of all GPUs, in the last sample
         self._started: Optional[float] = None
         self._last = self._next = 0.0
         self._due = {"energy": 0.0, "traffic": _FIRST_TRAFFIC, "effort": 0.0}
@@ -80,7 +81,7 @@ class Sampler:
             self._source.min_interval, next((interval for until, interval in _INTERVALS if age < until), _MAX_INTERVAL)
         )
         self._sample_slow_metrics(now, age)
-        row = []
+        row: List[Dict[str, Any]] = []
         for uuid, figures in self._source.read().items():
             totals = self._totals[uuid]
             if isinstance(figures, str):
@@ -91,6 +92,7 @@ class Sampler:
             totals.add(now - self._last, figures, run_processes)
             row.append(_build_row(uuid, figures, run_processes))
         self._last = now
+        self.utilizations = [gpu.get("utilisation") for gpu in row]
         self._append(age, row)
         return True
 
