@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TAIL = 256 * 1024
 MAX_LENGTH = 500
+_ABORT_TAIL = 8192
 
 _MARGIN = re.compile(r"^\s*[|+] ")  # left margin in the traceback of an exception group
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
@@ -54,11 +55,13 @@ def explain_failure(
 
     ``unpassed``: variables that were set in the submitting user's shell, but not passed to the script.
     """
-    if signal_number is not None:
-        return failure(KILLED, "killed by signal %d (%s)" % (signal_number, signal_name(signal_number)))
-    exception = find_exception(log, work, python, unpassed)
+    if signal_number == signal.SIGABRT:  # after an exception, libraries such as Gloo may abort while Python exits
+        log = log[-_ABORT_TAIL:]
+    exception = find_exception(log, work, python, unpassed) if signal_number in (None, signal.SIGABRT) else None
     if exception:
         return exception
+    if signal_number is not None:
+        return failure(KILLED, "killed by signal %d (%s)" % (signal_number, signal_name(signal_number)))
     last_line = next((line.strip() for line in reversed(_split_lines(log)) if line.strip()), "")
     if last_line:
         message = "exit code %s; last line: %s" % (code, last_line)

@@ -82,6 +82,13 @@ def test_signal_without_log():
     assert text_of(explain_failure("", WORK, "/py", None, 64)) == "killed by signal 64 (SIGRTMAX)"
 
 
+def test_exception_before_an_abort():
+    log = CASES["text after the traceback"][0] + "terminate called after throwing an instance of 'gloo::IoException'\n"
+    assert text_of(explain_failure(log, WORK, "/py", None, 6)) == "RuntimeError: boom (t.py:1)"
+    assert text_of(explain_failure(log + "x\n" * 9000, WORK, "/py", None, 6)) == "killed by signal 6 (SIGABRT)"
+    assert text_of(explain_failure(log, WORK, "/py", None, 9)) == "killed by signal 9 (SIGKILL)"
+
+
 def test_cause_is_one_short_line():
     log = (
         'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in x\n    x\nE: ' + "y" * 10_000
