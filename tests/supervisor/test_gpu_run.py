@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 
-from .conftest import REMOTE, Place, alive, end_marked, until
+from .conftest import Place, alive, end_marked, until
 from .gpu_hosts import GIB, LOOKED, GpuHost
-from .test_ranks import MPIEXEC, RANK
+from .test_ranks import RANK, mpiexec
 
 SEEN = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ.get('CUDA_DEVICE_ORDER'))\n"
 FOREVER = "import time; time.sleep(1000)\n"
@@ -72,16 +70,6 @@ def test_two_gpus_of_which_one_is_used(host):
     gpu = host.ended(folder)["gpu"]
     assert gpu["used"] == "partly"
     assert "1 of the 2 GPUs were never opened" in gpu["diagnosis"]["cause"]
-
-
-def mpiexec(tmp_path: Path, count: int) -> dict[str, object]:
-    """Return the settings of a run of several processes, started by a script in place of mpiexec."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    (programs / "mpiexec").write_text(MPIEXEC)
-    (programs / "mpiexec").chmod(0o755)
-    processes = {"launcher": "mpiexec", "count": str(count), "python": sys.executable, "library": str(REMOTE / "inrun")}
-    return {"processes": processes, "path": [str(programs)]}
 
 
 def test_ranks_that_make_no_progress_are_reported_and_not_ended(host, tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 from mlworkbench.remote.shared.layout import RunFolder
 
@@ -22,6 +24,16 @@ for process in $all; do wait $process || failed=1; done
 exit ${failed:-0}
 """
 RANK = "import os, time\nrank = int(os.environ['OMPI_COMM_WORLD_RANK'])\n"
+
+
+def mpiexec(tmp_path: Path, count: int) -> dict[str, object]:
+    """Return the settings of a run of several processes, started by a script in place of mpiexec."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "mpiexec").write_text(MPIEXEC)
+    (programs / "mpiexec").chmod(0o755)
+    processes = {"launcher": "mpiexec", "count": str(count), "python": sys.executable, "library": str(REMOTE / "inrun")}
+    return {"processes": processes, "path": [str(programs)]}
 
 
 def run(target, run_id, script):

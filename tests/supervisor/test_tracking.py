@@ -14,6 +14,7 @@ from tests.unit.remote.tracking.test_tensorboard import BEGIN, THEN, scalars
 
 from .conftest import PYTHON, REMOTE, alive, until
 from .test_death import kill
+from .test_ranks import RANK, mpiexec
 
 # Appends records to an event file, as TensorBoard's writers do.
 WRITER = """
@@ -39,7 +40,8 @@ def now():
 class Writer:
     def __init__(self, folder):
         os.makedirs(folder, exist_ok=True)
-        self.file = open(os.path.join(folder, "events.out.tfevents.%d.host.%d" % (time.time(), os.getpid())), "ab", 0)
+        name = "events.out.tfevents.%d.host.%d.0" % (time.time(), os.getpid())
+        self.file = open(os.path.join(folder, name), "ab", 0)
         self.file.write(record(now() + field(3, b"brain.Event:2")))
     def add(self, tag, value, step):
         one = field(1, field(1, tag.encode()) + b"\\x15" + struct.pack("<f", value))
@@ -97,6 +99,27 @@ def at_the_end(place, folder: Path) -> None:
     """Check that all metrics are written before the ending, so that a reader can stop at the last event."""
     assert place.ended(folder)["ending"] == "succeeded"
     assert points(folder) == LOSSES
+
+
+def test_event_files_of_ranks_are_separate_also_after_another_attempt(place, tmp_path):
+    """All ranks write to one folder, as scripts do that were written for one process."""
+    script = RANK + (
+        "import sys\nfrom writer import Writer\nattempt = int(os.environ.get('MLW_ATTEMPT', '1'))\n"
+        "writer = Writer('logs')\nwriter.add('loss', 10.0 * rank + attempt, attempt)\nsys.exit(attempt == 1)\n"
+    )
+    retries = {"limit": 1, "causes": ["failed"], "delay": 3.0}  # clocks may differ by 2 s
+    folder = place.run("r", script, files=FILES, retries=retries, **mpiexec(tmp_path, 3))
+    place.start("r")
+    assert place.ended(folder)["ending"] == "succeeded"
+    values = {
+        name: [(line["n"], line["v"]) for line in lines(folder, name) if "n" in line]
+        for name in ("tensorboard", "tensorboard.rank1", "tensorboard.rank2")
+    }
+    assert values == {
+        "tensorboard": [("loss", 1.0), ("loss", 2.0)],
+        "tensorboard.rank1": [("loss", 11.0), ("loss", 12.0)],
+        "tensorboard.rank2": [("loss", 21.0), ("loss", 22.0)],
+    }
 
 
 def test_metrics_arrive_during_the_run_and_are_complete_at_the_end(place):

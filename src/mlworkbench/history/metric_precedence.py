@@ -20,10 +20,6 @@ def shown_names(own: Collection[str], external: Mapping[str, Collection[str]]) -
     """Return the displayed name for each source and metric in ``external``. Names in ``own`` are already taken."""
     taken = set(own)
     result: dict[tuple[str, str], str] = {}
-    for source in sorted(filter(rank_number, external), key=rank_number):
-        new = [name for name in external[source] if name not in taken]
-        taken.update(new)
-        result.update({(source, name): name for name in new})
     for source in EXTERNAL_METRICS:
         names = external.get(source, ())
         plain = {name for name in names if name not in taken}
@@ -34,4 +30,8 @@ def shown_names(own: Collection[str], external: Mapping[str, Collection[str]]) -
                 shown = f"{_LABELS.get(source, source)}/{shown}"
             taken.add(shown)
             result[source, name] = shown
+    for source in sorted(filter(rank_number, external), key=rank_number):
+        new = [name for name in external[source] if name not in taken]
+        taken.update(new)
+        result.update({(source, name): name for name in new})
     return result

@@ -33,12 +33,11 @@ def test_source_of_a_file(name):
     assert source_of(name) == FILES[name]
 
 
-def test_lower_ranks_take_precedence():
+def test_rank_0_and_then_lower_ranks_take_precedence():
     names = {"rank 10": ["loss", "a"], "rank 2": ["loss", "a", "b"], "tensorboard": ["a", "c"]}
     assert shown_names(["loss"], names) == {
-        ("rank 2", "a"): "a",
         ("rank 2", "b"): "b",
-        ("tensorboard", "a"): "tensorboard/a",
+        ("tensorboard", "a"): "a",
         ("tensorboard", "c"): "c",
     }
 

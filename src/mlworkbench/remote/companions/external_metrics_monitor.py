@@ -14,6 +14,7 @@ from ..markers import read_started
 from ..run_spec import is_tracked
 from ..shared.failpoint import failpoint
 from ..shared.layout import PRINTED_METRICS, TENSORBOARD_METRICS, WANDB_METRICS, RunFolder
+from ..shared.metric_limits import file_of_rank
 from ..tracking.file_search import EVENTS, MLFLOW, WANDB, TrackingFiles
 from .companion import Companion
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..run_spec import Spec
     from ..script_files import ScriptFiles
+    from ..tracking.event_file_ranks import EventFileRanks
     from ..tracking.log_file_reader import LogFileReader
     from ..tracking.printed_metrics import PrintedMetricsReader
     from ..tracking.tensorboard import TensorBoardReader
@@ -47,7 +49,9 @@ class ExternalMetricsMonitor(Companion):
         self._keep = spec.get("keep") or ()
         self._reads_log = bool(spec.get("spoken"))
         self._files = TrackingFiles(run.work)
-        self._board: Optional[TensorBoardReader] = None
+        self._boards: Dict[int, TensorBoardReader] = {}  # by rank
+        self._has_ranks = bool(spec.get("processes"))
+        self._ranks: Optional[EventFileRanks] = None
         self._wandb: Optional[WandbReader] = None
         self._spoken: Optional[PrintedMetricsReader] = None
         self._next = 0.0
@@ -88,11 +92,8 @@ class ExternalMetricsMonitor(Companion):
         importing.record(paths, time.monotonic() + _END_TIMEOUT)
 
     def _readers(self, facts: Dict[str, Any]) -> List[Union[LogFileReader, PrintedMetricsReader]]:
-        if self._board is None and (self._files.found[EVENTS] or self._files.left_out):
-            from ..tracking.tensorboard import TensorBoardReader  # noqa: PLC0415 - most runs have no event file
-
-            target = os.path.join(self._run.metrics, TENSORBOARD_METRICS)
-            self._board = TensorBoardReader(self._files, target, self._started_at(facts))
+        if self._files.found[EVENTS] or self._files.left_out:
+            self._open_boards(facts)
         if self._wandb is None and self._files.found[WANDB]:
             from ..tracking.wandb_reader import WandbReader  # noqa: PLC0415 - most runs do not use W&B
 
@@ -104,12 +105,26 @@ class ExternalMetricsMonitor(Companion):
             self._spoken = PrintedMetricsReader(self._run.log, os.path.join(self._run.metrics, PRINTED_METRICS))
         return self._open_readers()
 
+    def _open_boards(self, facts: Dict[str, Any]) -> None:
+        from ..tracking.tensorboard import TensorBoardReader  # noqa: PLC0415 - most runs have no event file
+
+        # The files of earlier attempts are read, and their ranks are no longer known.
+        started = float(facts["time"]) if self._has_ranks else self._started_at(facts)
+        if self._has_ranks and self._ranks is None:
+            from ..tracking.event_file_ranks import EventFileRanks  # noqa: PLC0415 - only for several processes
+
+            self._ranks = EventFileRanks(self._run)
+        others = self._ranks.update(self._files.found[EVENTS]) if self._ranks is not None else []
+        for rank in {0, *others}.difference(self._boards):
+            target = os.path.join(self._run.metrics, file_of_rank(TENSORBOARD_METRICS, rank))
+            self._boards[rank] = TensorBoardReader(self._files, target, started, self._ranks, rank)
+
     def _started_at(self, facts: Dict[str, Any]) -> float:
         """Return the start of the first attempt. Attempts share the working copy and its files."""
         return float((read_started(self._run.at(1)) or facts)["time"])
 
     def _open_readers(self) -> List[Union[LogFileReader, PrintedMetricsReader]]:
-        readers = self._wandb, self._board, self._spoken
+        readers = self._wandb, *self._boards.values(), self._spoken
         return [reader for reader in readers if reader is not None]
 
     def _is_refused(self) -> bool:

@@ -46,6 +46,11 @@ def source_of(name: str) -> str:
     return RANK_SOURCE + rank if is_rank else ""
 
 
+def file_of_rank(name: str, rank: int) -> str:
+    """Return the name of a metrics file for a rank."""
+    return "%s%s%d" % (name, _RANK_SUFFIX, rank) if rank else name
+
+
 def rank_number(source: str) -> int:
     """Return the number of a source such as "rank 2", or 0 for all other sources."""
     number = source[len(RANK_SOURCE) :] if source.startswith(RANK_SOURCE) else ""

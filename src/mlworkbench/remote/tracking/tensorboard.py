@@ -33,6 +33,7 @@ TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memor
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Set, Tuple
 
+    from .event_file_ranks import EventFileRanks
     from .metrics_appender import Source
 
 LEFT_OUT = "tensorboard.left-out"  # tag that describes data missing from the run's metrics
@@ -49,8 +50,12 @@ class TensorBoardReader(LogFileReader):
     kind = EVENTS
     left_out_tag = LEFT_OUT
 
-    def __init__(self, files: TrackingFiles, target: str, started: float) -> None:
+    def __init__(
+        self, files: TrackingFiles, target: str, started: float, ranks: Optional[EventFileRanks] = None, rank: int = 0
+    ) -> None:
+        """Read all event files or, with ``ranks``, only those of one rank."""
         super().__init__(files, target, started)
+        self._ranks, self._rank = ranks, rank
         self._older_files: Set[str] = set()
         self._reset()
 
@@ -66,7 +71,8 @@ class TensorBoardReader(LogFileReader):
     def _add_sources(self, folders: FolderHandles) -> Dict[str, str]:
         """Add new event files in the order of their creation, so that names do not depend on when they are found."""
         new: List[Tuple[float, int, str]] = []
-        found = {name: name for name in self._files.found[EVENTS]}
+        names, ranks = self._files.found[EVENTS], self._ranks
+        found = {name: name for name in names if ranks is None or ranks.find(name) == self._rank}
         for index, name in enumerate(found):
             if name in self._file.sources or name in self._older_files:
                 continue
