@@ -59,7 +59,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY_IMPORTS})
+    return sorted({*__all__, *_LAZY_IMPORTS, *(name for name in globals() if name.startswith("__"))})
 
 
 def __getattr__(name: str) -> object:

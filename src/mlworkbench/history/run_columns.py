@@ -14,7 +14,7 @@ from .query_sql import Check, SqlBuilder
 from .rows import fetch
 from .run_query import Query
 from .run_values import METRIC, PARAMETER, numbers_from_keys
-from .value_index import BY_VALUE, Name, Tree, find_names, verify
+from .value_index import Name, Tree, find_names, verify
 
 # Run fields to group by, as SQL.
 FIELDS = {
@@ -69,7 +69,8 @@ class RunColumns:
             ListedRun(seq, run_id, value, tuple(json.loads(tags)) if tags else (), bool(goal))
             for seq, run_id, value, tags, goal in sql.run(check, f"SELECT {listed} {source}")
         ]
-        self._seqs = json.dumps([run.seq for run in self.runs])
+        self._seqs = json.dumps(sorted(run.seq for run in self.runs))
+        self._last_runs: tuple[str, list[int]] = "", []  # as JSON, and decoded
 
     def runs_with_goals(self) -> dict[int, Run]:
         """Return the runs whose tags may state the goal of a metric."""
@@ -95,20 +96,26 @@ class RunColumns:
         return find_names(self._connection, kind)
 
     def numbers(self, name: Name) -> tuple[list[int], list[float]]:
-        """Return row numbers and numbers. Runs that do not match may be included."""
+        """Return row numbers in ascending order, and numbers. Runs that do not match may be included.
+
+        Names that the same runs have share one list of row numbers.
+        """
+        self._verify(name, Tree.NUMBERS)
         is_lookup = len(self.runs) * _RATIO < name.numbers
-        self._verify(name, Tree.NUMBERS if is_lookup else Tree.BY_VALUE)
         source = (
             f"json_each(?) CROSS JOIN run_numbers ON run = value AND name = {name.id}"
             if is_lookup
-            else f"run_numbers {BY_VALUE} WHERE ? IS NOT NULL AND name = {name.id}"
+            # ``least`` is not in the index by value, so that SQLite reads the table, which is ordered by run.
+            else f"run_numbers WHERE ? IS NOT NULL AND name = {name.id} AND coalesce(least, 0) IS NOT NULL"
         )
         # As JSON, because creating 100,000 rows takes twice as long.
         columns = "json_group_array(run), json_group_array(number)"
         select = f"SELECT {columns} FROM {source} AND number IS NOT NULL"
         rows: list[Any] = self._connection.execute(select, (self._seqs,)).fetchall()
-        runs, keys = map(json.loads, rows[0])
-        return runs, list(numbers_from_keys(keys))
+        runs, keys = rows[0]
+        if runs != self._last_runs[0]:
+            self._last_runs = runs, json.loads(runs)
+        return self._last_runs[1], list(numbers_from_keys(json.loads(keys)))
 
     def _texts(self, name: Name) -> dict[int, str]:
         self._verify(name, Tree.TEXTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import UnknownName, UsageError
@@ -103,40 +103,58 @@ def _metric_statistics(columns: RunColumns, members: Sequence[Sequence[ListedRun
     goals = columns.runs_with_goals()
     stated: list[list[Run]] = [[goals[run.seq] for run in runs if run.seq in goals] for runs in members]
     statistics: list[dict[str, Any]] = [{} for _ in members]
+    last_seqs: list[int] = []
+    positions: dict[int, list[int]] = {}
     for name in columns.names(METRIC):
         if name.numbers:
-            pairs: dict[int, list[tuple[float, int]]] = {}
-            for seq, value in zip(*columns.numbers(name), strict=True):
-                index = group_of.get(seq)
-                if index is not None:
-                    pairs.setdefault(index, []).append((value, seq))
-            for index, values in pairs.items():
-                finite = [pair for pair in values if math.isfinite(pair[0])]
-                if finite:
-                    statistics[index][name.name] = _statistics(finite, find_goal(name.name, stated[index]), ids)
+            seqs, values = columns.numbers(name)
+            if seqs is not last_seqs:
+                last_seqs, positions = seqs, _positions(seqs, group_of)
+            for index, at in positions.items():
+                numbers, runs = _finite_values([values[place] for place in at], [seqs[place] for place in at])
+                if numbers:
+                    statistics[index][name.name] = _statistics(numbers, runs, find_goal(name.name, stated[index]), ids)
     return statistics
 
 
-def _statistics(pairs: Sequence[tuple[float, int]], goal: str | None, ids: Mapping[int, str]) -> dict[str, Any]:
-    numbers = [value for value, _ in pairs]
+def _positions(seqs: Sequence[int], group_of: Mapping[int, int]) -> dict[int, list[int]]:
+    """Return the positions of each group's runs."""
+    positions: dict[int, list[int]] = {}
+    for position, seq in enumerate(seqs):
+        index = group_of.get(seq)
+        if index is not None:
+            positions.setdefault(index, []).append(position)
+    return positions
+
+
+def _finite_values(values: list[float], seqs: list[int]) -> tuple[list[float], list[int]]:
+    if math.isfinite(min(values)) and math.isfinite(max(values)):
+        return values, seqs
+    pairs = [pair for pair in zip(values, seqs, strict=True) if math.isfinite(pair[0])]
+    return [value for value, _ in pairs], [seq for _, seq in pairs]
+
+
+def _statistics(numbers: list[float], seqs: Sequence[int], goal: str | None, ids: Mapping[int, str]) -> dict[str, Any]:
+    """Return statistics of a group. There may be 100,000 numbers, so that each step is a call of a C function."""
     least, greatest = min(numbers), max(numbers)
     best = None if goal is None else greatest if goal == MAX else least
     mean = _finite(lambda: math.fsum(numbers) / len(numbers))
+    count = len(numbers)
     return {
-        "runs": len(numbers),
+        "runs": count,
         "goal": goal,
         "best": best,
-        "best_run": None if best is None else ids[max(seq for value, seq in pairs if value == best)],
+        # The newest one, if several runs have this value.
+        "best_run": None if best is None else ids[seqs[-1 - numbers[::-1].index(best)]],
         "mean": mean,
-        "deviation": None if mean is None or len(numbers) == 1 else _finite(lambda: _deviation(numbers, mean)),
+        "deviation": None if mean is None or count == 1 else _finite(lambda: _deviation(numbers, mean)),
         "least": least,
         "greatest": greatest,
     }
 
 
-def _deviation(numbers: Iterable[float], mean: float) -> float:
-    squares = [(value - mean) ** 2 for value in numbers]
-    return math.sqrt(math.fsum(squares) / (len(squares) - 1))
+def _deviation(numbers: Sequence[float], mean: float) -> float:
+    return math.dist(numbers, [mean] * len(numbers)) / math.sqrt(len(numbers) - 1)
 
 
 def _finite(compute: Callable[[], float]) -> float | None:

@@ -79,6 +79,16 @@ def test_groups_aggregate_metrics(history):
     assert groups(history, Query(project="another"), "lr") == []
 
 
+def test_metrics_of_different_runs(history):
+    """Most metrics have numbers in the same runs, and share the work."""
+    for number, metrics in enumerate(({"a": 1, "b": 5}, {"a": 3, "loss": 2}, {"a": 3, "b": 7}, {"b": 9})):
+        add(history, number, ("--lr", str(number // 3)), metrics=metrics, noted=Annotations(tags=("goal.a=max",)))
+    first, second = (row["metrics"] for row in groups(history, Query(), "lr"))
+    assert {name: facts["mean"] for name, facts in first.items()} == {"a": pytest.approx(7 / 3), "b": 6, "loss": 2}
+    assert first["a"]["best_run"] == "demo-00002", "the newest of the best"
+    assert {name: facts["greatest"] for name, facts in second.items()} == {"b": 9}
+
+
 def test_huge_numbers_and_stated_goals(history):
     for number in range(3):
         metrics = {"x": 1.7e308 * (-1) ** number}

@@ -469,6 +469,7 @@ def test_the_installed_package_has_the_same_functions(current_runner):
         """
         import mlworkbench
         assert {"log", "log_params", "set_tag", "submit", "History", "__version__"} <= {*dir(mlworkbench)}
+        assert not {"importlib", "annotations", "_LAZY_IMPORTS"} & {*dir(mlworkbench)}
         mlworkbench.log("a", 1)
         mlworkbench.log_params({"lr": 0.1})
         mlworkbench.set_tag("t")
