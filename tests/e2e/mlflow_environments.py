@@ -1,4 +1,4 @@
-"""A user's Python with MLflow and the libraries that it logs: the newest MLflow, or the last 2.x."""
+"""A user's Python with MLflow and the libraries that it logs: the newest MLflow, the last 2.x, or the oldest one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.e2e.python_environments import cached_environment
 from tests.e2e.test_environment_frameworks import wheels
 
-NEWEST, BEFORE = "mlflow>=3", "mlflow<3"
+NEWEST, BEFORE, OLDEST = "mlflow>=3", "mlflow<3", "mlflow==2.9.2"
+_SQLALCHEMY = "sqlalchemy<2.1"  # MLflow 2 accepts any SQLAlchemy 2 but does not work with 2.1
 _PACKAGES = ["scikit-learn", "matplotlib", "pandas", "pillow"]
 
 
@@ -16,8 +17,9 @@ def mlflow_python(version: str, framework: str = "scikit-learn") -> Path:
 
     MLflow imports every framework that is installed when it logs a model, so each has its own environment.
     """
-    # MLflow 2 accepts any SQLAlchemy 2 but does not work with 2.1.
-    name, *packages = ("newest", NEWEST) if version == NEWEST else ("before-3", BEFORE, "sqlalchemy<2.1")
+    if version == OLDEST:  # it imports pkg_resources
+        return cached_environment("mlflow-oldest", OLDEST, _SQLALCHEMY, "setuptools<80")
+    name, *packages = ("newest", NEWEST) if version == NEWEST else ("before-3", BEFORE, _SQLALCHEMY)
     return cached_environment(f"mlflow-{name}-{framework}", *packages, *_PACKAGES, *_framework(framework))
 
 

@@ -7,13 +7,16 @@ import os
 
 import pytest
 
-from tests.e2e.mlflow_environments import BEFORE, NEWEST, mlflow_python
+from tests.e2e.mlflow_environments import BEFORE, NEWEST, OLDEST, mlflow_python
 from tests.e2e.python_environments import ONE_THREAD
 from tests.e2e.test_environment import set_compute_key
 from tests.e2e.test_tracking import set_runconfig_key
 
 TIMEOUT = 400  # seconds; importing MLflow is slow, and finding a model's requirements is slower
 pytestmark = pytest.mark.timeout(TIMEOUT + 100)
+
+
+ALL = pytest.mark.parametrize("version", [NEWEST, BEFORE, OLDEST], indirect=True)
 
 
 @pytest.fixture(params=[NEWEST, BEFORE])
@@ -100,6 +103,7 @@ print(get_tracking_uri(), os.environ.get("MLFLOW_ALLOW_FILE_STORE"))
 """
 
 
+@ALL
 def test_basic_logging_from_guides(run):
     """MLflow logs to the mlw run, and artifacts are among the run's outputs. MLflow's own stores are not created."""
     ran = run(QUICKSTART)
@@ -241,6 +245,7 @@ except ValueError:
 """
 
 
+@ALL
 def test_nested_and_later_runs_are_children(run, user):
     ran = run(SEVERAL)
     assert ran.info["best"] == 3.0 and "loss" not in ran.info and "late" not in ran.info
@@ -503,6 +508,7 @@ check(registry.AbstractStore, registry_store(), RegistryDatabase)
 """
 
 
+@ALL
 def test_store_has_every_method_of_mlflow(run):
     """Each public method of the installed version is implemented or delegated, with all parameters."""
     ran = run(CONTRACT)
