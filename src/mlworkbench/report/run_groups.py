@@ -31,8 +31,13 @@ def groups(history: History, query: Query, name: str) -> list[dict[str, Any]]:
 def _groups(columns: RunColumns, name: str) -> list[dict[str, Any]]:
     value_of = _values(columns, name)
     runs_by_value: dict[Any, list[ListedRun]] = {}
+    normalized: dict[tuple[type, Value], Any] = {}  # by type, because True == 1
     for run in columns.runs:
-        runs_by_value.setdefault(_normalize(value_of(run)), []).append(run)
+        value = value_of(run)
+        key = type(value), value
+        if key not in normalized:
+            normalized[key] = _normalize(value)
+        runs_by_value.setdefault(normalized[key], []).append(run)
     if columns.runs and set(runs_by_value) == {None} and name not in FIELDS:
         raise UnknownName("group key", name, _group_names(columns))
     values = sorted(runs_by_value, key=_sort_key)
