@@ -26,6 +26,7 @@ Count = Annotated[int, Query(ge=1, le=10_000)]
 Width = Annotated[
     int, Query(ge=1, le=4000, description="Maximum number of columns; the width of the chart in pixels is enough")
 ]
+Axis = Literal["step", "time"]
 From = Annotated[float | None, Query(alias="from", description="Lowest step or time")]
 To = Annotated[float | None, Query(description="Highest step or time")]
 Ranks = Annotated[bool, Query(description="Include the metrics of all ranks, such as rank 2/loss")]
@@ -57,12 +58,7 @@ def routes(backend: Backend) -> APIRouter:
 
     @router.get("/runs/{run}/series", summary="Get a metric, downsampled for a chart")
     async def get_series(
-        run: str,
-        name: MetricName,
-        x: Literal["step", "time"] = "step",
-        width: Width = 600,
-        start: From = None,
-        to: To = None,
+        run: str, name: MetricName, x: Axis = "step", width: Width = 600, start: From = None, to: To = None
     ) -> series.Series:
         return await backend.call(series.load_series, run, name, width, x, _span(start, to))
 
