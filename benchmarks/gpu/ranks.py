@@ -247,7 +247,7 @@ def uneven(results: Results) -> None:
 
 def stalled(results: Results) -> None:
     """All ranks keep the GPU busy but log nothing, as in a collective operation that hangs."""
-    record = results.submit("--gpus", "1", "loads.py", "1,1,1,1", "25", MLW_STALL_PATIENCE="10")
+    record = results.submit("--gpus", "1", "loads.py", "1,1,1,1", "25", MLW_STALL_TIMEOUT="10")
     warnings = [line for line in record["said"].splitlines() if "all GPUs of the run have been busy" in line]
     right = len(warnings) == 1 and record["status"] == "Completed"
     results.bench.check("ranks that make no progress", "one warning; the run continues", " / ".join(warnings), right)

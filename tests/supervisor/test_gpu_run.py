@@ -83,7 +83,7 @@ def test_ranks_that_make_no_progress_are_reported_and_not_ended(host, tmp_path):
         )
     )
     folder = host.run("r", script + LOOKED, gpus="1", **mpiexec(tmp_path, 2))
-    host.start("r", env={"MLW_STALL_PATIENCE": "1"})
+    host.start("r", env={"MLW_STALL_TIMEOUT": "1"})
     warned = host.event(folder, "gpu_idle")
     assert warned["warning"].endswith("but it logged and printed nothing"), warned
     (folder / "work" / "go").write_text("")

@@ -147,9 +147,9 @@ class Observer:
     def _create_stall_detector(self) -> Optional[StallDetector]:
         if not self._spec.get("processes"):
             return None
-        from .stall_detector import PATIENCE, StallDetector  # noqa: PLC0415 - only for several processes
+        from .stall_detector import TIMEOUT, StallDetector  # noqa: PLC0415 - only for several processes
 
-        return StallDetector(self._run, float(os.environ.get("MLW_STALL_PATIENCE") or PATIENCE))
+        return StallDetector(self._run, float(os.environ.get("MLW_STALL_TIMEOUT") or TIMEOUT))
 
     def _check_progress(self, stalls: StallDetector, sampler: Sampler, write_fd: int) -> None:
         message = stalls.update(time.monotonic(), sampler.utilizations)

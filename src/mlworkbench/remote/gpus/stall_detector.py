@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ..shared.layout import RunFolder
 
-PATIENCE = 600.0  # seconds
+TIMEOUT = 600.0  # seconds
 BUSY = 90  # percent
 _GAP_FACTOR = 5.0  # a script that logs rarely gets this multiple of its longest pause
 _MAX_FILES = 10000
@@ -25,9 +25,9 @@ PAGE = "gpu-stalled"
 class StallDetector:
     """Detector for one run. It never stops a run: its warning may be wrong."""
 
-    def __init__(self, run: RunFolder, patience: float = PATIENCE) -> None:
+    def __init__(self, run: RunFolder, timeout: float = TIMEOUT) -> None:
         self._run = run
-        self._patience = patience
+        self._timeout = timeout
         self._progress: Any = None
         self._changes = 0
         self._changed_at = 0.0
@@ -52,7 +52,7 @@ class StallDetector:
             return None
         self._busy_since = now if self._busy_since is None else self._busy_since
         waited = now - max(self._busy_since, self._changed_at)
-        if self._is_stalled or self._changes < 2 or waited < max(self._patience, _GAP_FACTOR * self._longest_gap):
+        if self._is_stalled or self._changes < 2 or waited < max(self._timeout, _GAP_FACTOR * self._longest_gap):
             return None
         self._is_stalled = True
         period = "%d min" % (waited / 60) if waited >= 60 else "%d s" % waited

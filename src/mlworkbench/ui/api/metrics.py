@@ -29,6 +29,7 @@ Width = Annotated[
 Axis = Literal["step", "time"]
 From = Annotated[float | None, Query(alias="from", description="Lowest step or time")]
 To = Annotated[float | None, Query(description="Highest step or time")]
+OptionalName = Annotated[str | None, Query(max_length=10_240)]
 Ranks = Annotated[bool, Query(description="Include the metrics of all ranks, such as rank 2/loss")]
 MetricName = Annotated[str, Query(max_length=10_240, description="Name of the metric")]
 
@@ -68,9 +69,7 @@ def routes(backend: Backend) -> APIRouter:
         return Points(total=total, points=[(point.step, point.time, point.value) for point in part])
 
     @router.get("/runs/{run}/metrics.csv", summary="Export one metric or all metrics as CSV")
-    async def export_csv(
-        run: str, name: Annotated[str | None, Query(max_length=10_240)] = None, ranks: Ranks = False
-    ) -> StreamingResponse:
+    async def export_csv(run: str, name: OptionalName = None, ranks: Ranks = False) -> StreamingResponse:
         metrics = await backend.call(series.names, run, ranks or name is not None)
         names = [metric.name for metric in metrics if metric.kind == "number" and name in (None, metric.name)]
         headers = {"content-disposition": 'attachment; filename="metrics.csv"', "content-security-policy": SANDBOX}

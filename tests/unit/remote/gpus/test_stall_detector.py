@@ -9,7 +9,7 @@ BUSY, IDLE = [100, 99], [100, 40]
 
 
 class Run:
-    """A run folder, a detector with a patience of 600 s, and a clock."""
+    """A run folder, a detector with a timeout of 600 s, and a clock."""
 
     def __init__(self, folder):
         (folder / "metrics").mkdir()
