@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from mlworkbench.testing.waiting import wait_until
+
 TRAIN = """
 import os, sys
 from mlworkbench import checkpoint_dir, log
@@ -50,6 +52,20 @@ def test_crashed_script_starts_again_from_its_checkpoint(user, project):
     assert points == [(0, 1.0), (1, 1.1), (2, 2.2), (3, 2.3), (4, 3.4), (5, 3.5)]
     exported = user.mlw("history", "export", done.run, "--points", cwd=project).out
     assert [line.split(",")[-1] for line in exported.splitlines()[1:]] == [str(value) for _, value in points]
+
+
+def test_killed_client_does_not_affect_the_attempts(user, project):
+    submit = ("submit", "--retries", "1", "--retry-delay", "1s", "train.py", "--crash")
+    client = user.start(*submit, cwd=project)
+    runs = user.store / "runs"
+    wait_until(lambda: any("attempt_ended" in path.read_text() for path in runs.glob("*/events.jsonl")))
+    client.kill()
+    client.communicate()
+    [run] = [path.name for path in runs.iterdir()]
+    wait_until(lambda: user.info(run)["status"] == "Failed")
+    assert [line for line in (runs / run / "log").read_text().splitlines() if line.startswith("attempt")] == [
+        *("attempt 1 starts at 0", "attempt 2 starts at 2")
+    ]
 
 
 def test_run_configuration_and_last_failure(user, project):

@@ -13,6 +13,7 @@ import pytest
 from mlworkbench.remote.shared.untrusted_json import parse_json
 
 from .conftest import alive, marked, until
+from .test_ranks import RANK, mpiexec
 
 RETRIES = {"limit": 2, "causes": ["failed", "lost"], "delay": 0.01}
 
@@ -282,6 +283,7 @@ def test_stopped_supervisor_that_continues_after_a_newer_claim_writes_nothing(pl
     until(lambda: kinds(place, folder).count("started") == 2)
     supervisor = place.event(folder, "accepted")["pid"]
     os.kill(supervisor, signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     claim_attempt(folder, 3)
     if is_ended:
         (folder / "work" / "end").write_text("")
@@ -290,7 +292,8 @@ def test_stopped_supervisor_that_continues_after_a_newer_claim_writes_nothing(pl
     before = shared_files(folder, 2)
     os.kill(supervisor, signal.SIGCONT)
     until(lambda: not alive(supervisor) and marked(folder) == [newer.pid])
-    assert shared_files(folder, 2) == before
+    after = shared_files(folder, 2)
+    assert [name for name in {**before, **after} if before.get(name) != after.get(name)] == []
     newer.kill()
     newer.wait()
 
@@ -320,6 +323,20 @@ def test_forged_end_of_an_attempt_is_ignored(place, tmp_path):
         until(lambda attempt=attempt: len(tries(tmp_path)) == attempt)
         go(folder, attempt)
     assert place.ended(folder)["ending"] == "succeeded"
+
+
+def test_killed_parent_of_a_rank_ends_the_attempt_and_its_rank(place, tmp_path):
+    """The launcher reports only that it failed. The rank has not ended by itself, so it is named."""
+    script = RANK + counting("if attempt == 1 and rank == 1: print('up', flush=True); time.sleep(600)")
+    folder = place.run("r", script, retries=RETRIES, **mpiexec(tmp_path, 2))
+    place.start("r")
+    until(lambda: (folder / "log").exists() and "up" in (folder / "log").read_text())
+    rank = parse_json((folder / "ranks" / "1.json").read_bytes())["pid"]
+    kill(int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1]))
+    until(lambda: not alive(rank))
+    assert place.ended(folder)["ending"] == "succeeded"
+    assert sorted(tries(tmp_path)) == ["1", "1", "2", "2"], "two ranks in each attempt"
+    assert ended_attempts(place, folder)[0]["cause"].startswith("rank 1 failed: its process was killed")
 
 
 def test_newer_claim_stops_an_older_attempt(place, tmp_path):

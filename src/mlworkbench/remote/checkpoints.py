@@ -11,7 +11,7 @@ from .shared.layout import Root, RunFolder, check_run_id
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Callable, Dict
 
     from .run_spec import Spec
 
@@ -22,8 +22,13 @@ class NoCheckpoints(Failed):
     code = explain = "no-checkpoints"
 
 
-def prepare_checkpoints(root: Root, run: RunFolder, spec: Spec) -> None:
-    """Create the folder, and copy the checkpoints of the run that this run resumes. Raise NoCheckpoints."""
+def prepare_checkpoints(
+    root: Root, run: RunFolder, spec: Spec, beat: Callable[[], None], is_canceled: Callable[[], bool]
+) -> None:
+    """Create the folder, and copy the checkpoints of the run that this run resumes. Raise NoCheckpoints.
+
+    Copying may take minutes, so ``beat`` and ``is_canceled`` are called for each file.
+    """
     resumed = spec.get("resumed")
     if not resumed:
         os.makedirs(run.checkpoints, mode=0o700, exist_ok=True)
@@ -33,8 +38,14 @@ def prepare_checkpoints(root: Root, run: RunFolder, spec: Spec) -> None:
         raise NoCheckpoints("run %s has no checkpoints on this machine" % resumed)
     import shutil  # noqa: PLC0415 - only for resumed runs
 
+    def copy(source: str, target: str) -> str:
+        beat()
+        if is_canceled():
+            raise NoCheckpoints("canceled while the checkpoints of run %s were copied" % resumed)
+        return shutil.copy2(source, target, follow_symlinks=False)
+
     try:
-        shutil.copytree(source, run.checkpoints, symlinks=True)
+        shutil.copytree(source, run.checkpoints, symlinks=True, copy_function=copy)
     except (OSError, shutil.Error) as error:
         raise NoCheckpoints("cannot copy the checkpoints of run %s: %s" % (resumed, error)) from None
     failpoint("checkpoints-copied")

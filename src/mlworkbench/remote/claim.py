@@ -27,7 +27,7 @@ def claim(run: RunFolder, nonce: str) -> bool:
     failpoint("claiming")
     try:
         os.rename(temporary, run.claim)
-        machine.sync_folder(run.path)
+        machine.sync_folder(os.path.dirname(run.claim))
         return True
     except OSError:
         return has_claim(run, nonce)

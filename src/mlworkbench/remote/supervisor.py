@@ -126,7 +126,7 @@ class Supervisor:
             create_working_copy(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
             failpoint("placed")
             os.makedirs(self.run.metrics, mode=0o700, exist_ok=True)
-            prepare_checkpoints(self.root, self.run, self.spec)
+            prepare_checkpoints(self.root, self.run, self.spec, self._beat, self._is_canceled)
         problem = prepare_environment(self.root, self.run, self.spec, self._secrets, self._record_build, self._beat)
         if problem:
             return problem
