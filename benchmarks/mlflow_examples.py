@@ -70,7 +70,7 @@ EXAMPLES = (
     "tracing/client.py",
     "tracing/fluent.py",
     "uv-dependency-management/log_model.py",
-    "virtualenv/project/entrypoint.py --test test",
+    "virtualenv/project/entrypoint.py",
     "xgboost/xgboost_native/train.py",
     "xgboost/xgboost_sklearn/train.py",
 )
