@@ -22,6 +22,7 @@ from ..report import spark_report as report_spark
 from ..report import units
 from ..report.attempt_history import attempt_pairs
 from ..report.failure_report import gpu_page, page_line, page_of
+from ..report.gpu_figures import gpu_lines
 from ..report.output_locations import describe_checkpoints, describe_outputs, left_out_pairs
 from ..report.packages import load_packages
 from ..report.ranking import differing
@@ -123,7 +124,7 @@ def _header(run: Run) -> Lines:
 def _problems(history: History, run: Run) -> Lines:
     pairs = [*cause_lines(run), *page_line(page_of(run)), *attempt_pairs(run)]
     pairs += [(_GPU_LABELS[name], plain(text)) for name, text in gpu_fields(run.gpu).items() if name in _GPU_LABELS]
-    pairs += page_line(gpu_page(run.gpu))
+    pairs += [*page_line(gpu_page(run.gpu)), *gpu_lines(run)]
     if run.leftovers:
         pairs.append(("Leftover", f"processes {', '.join(map(str, run.leftovers))} still running"))
     pairs += left_out_pairs(run, history.paths.root.run(run.spec.folder))

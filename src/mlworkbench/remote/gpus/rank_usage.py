@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 UNEVEN_RATIO = 0.5  # a load is uneven if one part is less than this share of another
 _NOTABLE_LOAD = 5.0  # percent of a GPU; smaller differences are not worth mentioning
-_MAX_RANGES = 8
 
 
 def ranks_of(gpu: Facts) -> List[int]:
@@ -18,19 +17,6 @@ def ranks_of(gpu: Facts) -> List[int]:
     return sorted(
         {facts["rank"] for facts in (gpu.get("pids") or {}).values() if (facts or {}).get("rank") is not None}
     )
-
-
-def format_ranks(ranks: Sequence[int]) -> str:
-    """Format sorted ranks, such as ``rank 2`` or ``ranks 0-3, 6``."""
-    ranges: List[List[int]] = []
-    for rank in ranks:
-        if ranges and rank == ranges[-1][1] + 1:
-            ranges[-1][1] = rank
-        else:
-            ranges.append([rank, rank])
-    parts = ["%d" % first if first == last else "%d-%d" % (first, last) for first, last in ranges[:_MAX_RANGES]]
-    more = ", …" if len(ranges) > _MAX_RANGES else ""
-    return "rank%s %s%s" % ("s" if len(ranks) > 1 else "", ", ".join(parts), more)
 
 
 def describe_uneven_ranks(gpus: Sequence[Facts]) -> Optional[str]:

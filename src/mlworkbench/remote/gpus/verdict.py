@@ -5,8 +5,9 @@ The result is ``yes``, ``partly``, ``no``, or ``unknown``, with the reason.
 
 from __future__ import annotations
 
+from ..shared.process_launchers import format_ranks
 from .diagnosis import POOR_SHARE, Case, busy_share, diagnose, did_work, was_opened
-from .rank_usage import UNEVEN_RATIO, describe_uneven_ranks, format_ranks, ranks_of
+from .rank_usage import UNEVEN_RATIO, describe_uneven_ranks, ranks_of
 from .usage_totals import MAX_PROCESSES
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time

@@ -12,11 +12,12 @@ import posixpath
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Sequence
 
 NONE = "none"
 PER_GPU = "gpu"  # one process per allocated GPU
 MAX_PROCESSES = 1024
+_MAX_RANGES = 8  # maximum ranges in a list of ranks
 _PROGRAMS = ("mlworkbench", "_launch")  # folder below that of the in-run library
 
 
@@ -71,3 +72,16 @@ def launch_command(processes: Dict[str, Any], count: int, contained: bool, comma
     """
     layout = Layout(count, processes["python"], processes["library"], contained)
     return LAUNCHERS[processes["launcher"]](layout, [*layout.program("rank_parent.py"), *command])
+
+
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Format sorted ranks, such as ``rank 2`` or ``ranks 0-3, 6``."""
+    ranges: List[List[int]] = []
+    for rank in ranks:
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    parts = ["%d" % first if first == last else "%d-%d" % (first, last) for first, last in ranges[:_MAX_RANGES]]
+    more = ", …" if len(ranges) > _MAX_RANGES else ""
+    return "rank%s %s%s" % ("s" if len(ranks) > 1 else "", ", ".join(parts), more)
