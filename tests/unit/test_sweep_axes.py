@@ -265,7 +265,7 @@ def test_a_child_is_its_parent_and_what_differs(parent, child):
 
 class Child:
     def __init__(self, status=Status.COMPLETED, **metrics):
-        self.status, self.metrics, self.tags = status, metrics, ()
+        self.status, self.detail, self.metrics, self.tags = status, None, metrics, ()
 
 
 @pytest.mark.parametrize(
