@@ -154,10 +154,10 @@ class Bench:
             file.write(f"\npythonLocation: {self.python}\n")
         done = self._call([MLW, "submit", "-c", "local", Path(script).name, *arguments], folder)
         shown = json.loads(self._call([MLW, "show", "-o", "json"], folder).stdout)
-        listing = [MLW, "history", "list", "--parent", shown["run_id"], "-o", "json"]
-        children = json.loads(self._call(listing, folder).stdout) if shown["children"] else []
+        listing = [MLW, "history", "list", "--children", "-o", "json"]  # the project has only this run
+        runs = json.loads(self._call(listing, folder).stdout)
         run = self.scratch / "home" / "runs" / shown["run_id"]
-        return Execution(done.returncode, done.stdout + done.stderr, run, [shown, *children])
+        return Execution(done.returncode, done.stdout + done.stderr, run, runs)
 
     def _copy(self, script: str, kind: str) -> Path:
         shutil.rmtree(self.scratch / kind, ignore_errors=True)
