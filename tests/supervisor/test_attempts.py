@@ -112,6 +112,20 @@ def test_usage_errors_are_retried_on_request(place, tmp_path):
     assert tries(tmp_path) == ["1", "2"]
 
 
+GPU_MEMORY = """
+class OutOfMemoryError(RuntimeError): pass
+if attempt < 2: raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+"""
+
+
+@pytest.mark.parametrize(("causes", "expected"), [(["oom"], ["1", "2"]), (["failed"], ["1"])])
+def test_lack_of_gpu_memory_is_retried_only_on_request(place, tmp_path, causes, expected):
+    folder = place.run("r", counting(GPU_MEMORY), retries={**RETRIES, "causes": causes})
+    place.start("r")
+    assert place.ended(folder)["ending"] == ("succeeded" if "oom" in causes else "failed")
+    assert tries(tmp_path) == expected
+
+
 def test_cancel_between_attempts(place, tmp_path):
     folder = place.run("r", counting("sys.exit(1)"), retries={**RETRIES, "delay": 600})
     place.start("r")

@@ -15,7 +15,7 @@ from .shared.retry_causes import MAX_DELAY, retry_cause
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional
+    from typing import Any, Callable, Dict, List, Optional
 
     from .run_spec import Spec
     from .shared.layout import RunFolder
@@ -39,12 +39,12 @@ def claim_attempt(run: RunFolder) -> bool:
     return retry_until_written(run, lambda: results.append(claim(run, nonce)), "the claim") and results[0]
 
 
-def retry_delay(spec: Spec, attempt: int, ending: str, code: Optional[int]) -> Optional[float]:
+def retry_delay(spec: Spec, attempt: int, ended: Dict[str, Any]) -> Optional[float]:
     """Return the seconds until the next attempt, or None if the run does not request one for this ending."""
     retries = spec.get("retries")
     if not retries or attempt > retries["limit"]:
         return None
-    if retry_cause(ending, code) not in retries["causes"]:
+    if retry_cause(ended["ending"], ended["exit"], ended["cause"]) not in retries["causes"]:
         return None
     return float(min(MAX_DELAY, retries["delay"] * 2.0 ** (attempt - 1)))
 

@@ -6,7 +6,7 @@ import os
 
 from .gpus.presence import may_have_gpu
 from .shared.atomic_files import read_json
-from .shared.process_launchers import LAUNCHERS, MAX_PROCESSES, PER_GPU, launch_command
+from .shared.process_launchers import LAUNCHERS, MAX_PROCESSES, PER_GPU, launch_command, launch_variables
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def apply_launcher(run: RunFolder, spec: Spec) -> Optional[Reason]:
         count = len((read_json(run.lease) or {}).get("uuids") or ())
     if not 0 < int(count) <= MAX_PROCESSES:
         return "cannot start one process per GPU: the run has no GPUs"
-    if processes["launcher"] == "accelerate" and not _has_gpus(spec):
-        spec["environment"].setdefault("ACCELERATE_USE_CPU", "true")  # otherwise, its processes do not communicate
+    spec["environment"] = dict(launch_variables(processes["launcher"], _has_gpus(spec)), **spec["environment"])
     _remove_records(run)
     command = spec["commands"][-1]
     argv = launch_command(processes, int(count), bool(spec.get("container")), command["argv"])

@@ -352,7 +352,7 @@ class Supervisor:
 
     def _end_attempt(self, data: Dict[str, Any], facts: Optional[Dict[str, Any]]) -> bool:
         """End this attempt and prepare the next one, if there is one. Return False if the run ends."""
-        delay = retry_delay(self.spec, self.run.attempt, data["ending"], data["exit"])
+        delay = retry_delay(self.spec, self.run.attempt, data)
         if delay is None or not self._saw_alive or self._is_canceled():
             return False
         if self._secrets is None and self.spec.get("secrets"):

@@ -36,7 +36,8 @@ class Layout:
 
 
 def _torchrun(layout: Layout, rank: List[str]) -> List[str]:
-    options = ["--standalone", "--nproc-per-node", str(layout.count), "--no-python"]
+    # Underscores, because versions before 2.0 do not know the spelling with dashes.
+    options = ["--standalone", "--nproc_per_node", str(layout.count), "--no_python"]
     return [layout.python, "-m", "torch.distributed.run", *options, *rank]
 
 
@@ -54,6 +55,11 @@ def _mpiexec(layout: Layout, rank: List[str]) -> List[str]:
     return [*layout.program("mpiexec.py"), *where, str(layout.count), *rank]
 
 
+# The option --local_addr of torchrun, as a variable, because versions that lack the option ignore it. Without it, ranks
+# connect to the host name, which some machines and containers cannot resolve.
+_VARIABLES = {"torchrun": {"PET_LOCAL_ADDR": "127.0.0.1"}}
+# Otherwise, the processes of accelerate do not communicate.
+_VARIABLES_WITHOUT_GPUS = {"accelerate": {"ACCELERATE_USE_CPU": "true"}}
 LAUNCHERS = {"torchrun": _torchrun, "mpiexec": _mpiexec, "accelerate": _accelerate}
 
 
@@ -72,6 +78,12 @@ def launch_command(processes: Dict[str, Any], count: int, contained: bool, comma
     """
     layout = Layout(count, processes["python"], processes["library"], contained)
     return LAUNCHERS[processes["launcher"]](layout, [*layout.program("rank_parent.py"), *command])
+
+
+def launch_variables(launcher: str, has_gpus: bool) -> Dict[str, str]:
+    """Return default environment variables of the launcher."""
+    more = {} if has_gpus else _VARIABLES_WITHOUT_GPUS.get(launcher, {})
+    return dict(_VARIABLES.get(launcher, {}), **more)
 
 
 def format_ranks(ranks: Sequence[int]) -> str:

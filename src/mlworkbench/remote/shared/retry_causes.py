@@ -23,8 +23,34 @@ _BY_ENDING = {
 }
 
 
-def retry_cause(ending: str, code: Optional[int]) -> Optional[str]:
-    """Return the cause for an ending, or None if no attempt ever follows it."""
+# Lowercase phrases in the causes of scripts that failed because the memory of a GPU or of the machine ran out.
+_OUT_OF_MEMORY_PHRASES = (
+    "memoryerror",  # also torch.OutOfMemoryError of PyTorch, and OutOfMemoryError of CuPy
+    "cuda out of memory",
+    "hip out of memory",
+    "cuda_error_out_of_memory",
+    "cudaerrormemoryallocation",
+    "cublas_status_alloc_failed",
+    "cuda failure 2: out of memory",
+    "cuda runtime error (2)",
+    "cudamalloc failed: out of memory",
+    "cuda error: out of memory",
+    "resourceexhaustederror",  # TensorFlow
+    "oom when allocating tensor",
+    "resource_exhausted: out of memory",  # JAX; other libraries use RESOURCE_EXHAUSTED for quotas
+    "resource_exhausted: failed to allocate",
+)
+
+
+def retry_cause(ending: str, code: Optional[int], cause: Optional[str] = None) -> Optional[str]:
+    """Return the cause for an ending, or None if no attempt ever follows it. ``cause``: the message of its failure."""
     if ending == run_endings.FAILED:
+        if _is_out_of_memory(cause or ""):
+            return OUT_OF_MEMORY
         return USAGE_ERROR if code == _USAGE_CODE else FAILED
     return _BY_ENDING.get(ending)
+
+
+def _is_out_of_memory(cause: str) -> bool:
+    cause = cause.lower()
+    return any(phrase in cause for phrase in _OUT_OF_MEMORY_PHRASES)

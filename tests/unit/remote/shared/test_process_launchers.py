@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mlworkbench.remote.shared.process_launchers import launch_command, parse_process_count
+from mlworkbench.remote.shared.process_launchers import launch_command, launch_variables, parse_process_count
 
 PARENT = "/py -E -s -S /lib/mlworkbench/_launch/rank_parent.py /py train.py --lr 0.1"
 MPIEXEC = "/py -E -s -S /lib/mlworkbench/_launch/mpiexec.py"
 ACCELERATE = "/py -m accelerate.commands.launch --num_processes {} --num_machines 1 --mixed_precision no"
 ACCELERATE += " --dynamo_backend no --main_process_port 0"
 COMMANDS = {
-    ("torchrun", 4, False): f"/py -m torch.distributed.run --standalone --nproc-per-node 4 --no-python {PARENT}",
+    ("torchrun", 4, False): f"/py -m torch.distributed.run --standalone --nproc_per_node 4 --no_python {PARENT}",
     ("mpiexec", 4, False): f"{MPIEXEC} 4 {PARENT}",
     ("mpiexec", 4, True): f"{MPIEXEC} --container 4 {PARENT}",
     ("accelerate", 4, False): f"{ACCELERATE.format(4)} --multi_gpu --no_python {PARENT}",
@@ -24,6 +24,13 @@ def test_command(launcher, count, contained):
     processes = {"launcher": launcher, "count": "gpu", "python": "/py", "library": "/lib"}
     command = launch_command(processes, count, contained, ["/py", "train.py", "--lr", "0.1"])
     assert " ".join(command) == COMMANDS[launcher, count, contained]
+
+
+def test_variables():
+    """Ranks connect to the loopback address, not to the host name."""
+    assert launch_variables("torchrun", False) == launch_variables("torchrun", True) == {"PET_LOCAL_ADDR": "127.0.0.1"}
+    assert launch_variables("accelerate", False) == {"ACCELERATE_USE_CPU": "true"}
+    assert launch_variables("accelerate", True) == launch_variables("mpiexec", False) == {}
 
 
 def test_process_counts():
