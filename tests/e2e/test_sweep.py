@@ -285,14 +285,25 @@ def test_best_run_is_never_the_worst(user):
     tagged = sweep("width", "MINIMIZE")
     assert f"best: {lowest(tagged)}" in tagged.err and "width 0.02 (lowest)" in tagged.err, tagged
 
+    ranking = ("history", "best", "--metric", "width", "--parent", unknown.run, "-L", "1")
+    best = user.mlw(*ranking, cwd=root)
+    assert best.code == 2 and "--goal max or --goal min" in best.err and best.out == "", best
+    chosen = user.mlw(*ranking, "--goal", "min", cwd=root)
+    assert chosen.code == 0 and lowest(unknown) in chosen.out, chosen
+
     file = root / "aml_config" / "local.runconfig"
     file.write_text(file.read_text() + "MetricGoals:\n  width: min\n")
     configured = sweep("width")
     assert f"best: {lowest(configured)}" in configured.err and "width 0.02 (lowest)" in configured.err, configured
 
-    best = user.mlw("history", "best", "--metric", "width", "--parent", unknown.run, cwd=root)
-    assert best.code == 2 and "--goal max or --goal min" in best.err and best.out == "", best
-    chosen = user.mlw(
-        *("history", "best", "--metric", "width", "--goal", "min", "-L", "1", "--parent", unknown.run), cwd=root
-    )
-    assert chosen.code == 0 and lowest(unknown) in chosen.out, chosen
+    assert_project_goal_ranks(user, root, unknown.run, lowest(unknown), ranking)
+
+
+def assert_project_goal_ranks(user, root, earlier, winner, ranking):
+    """A goal of the project also applies to runs from the time before, wherever the best run is shown."""
+    ranked = user.mlw(*ranking, cwd=root)
+    assert ranked.code == 0 and winner in ranked.out and "ranked by lowest width" in ranked.err, ranked
+    shown = user.mlw("show", earlier, cwd=root)
+    assert any(winner in line and line.rstrip().endswith("best") for line in shown.out.splitlines()), shown
+    listed = user.mlw("history", "list", "--group", "script", "--parent", earlier, "-o", "json", cwd=root)
+    assert json.loads(listed.out)[0]["metrics"]["width"]["best_run"] == winner, listed

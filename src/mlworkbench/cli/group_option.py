@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..config.metric_goals import goals_of_project
+from ..config.project_folder import Project
 from ..errors import UnknownName
 from ..history.run_columns import FIELDS
 from ..history.run_query import Query
@@ -17,9 +19,9 @@ _MAX_SUGGESTIONS = 40
 _MAX_COLUMNS = 8
 
 
-def show_groups(store: History, run_query: Query, name: str, options: dict[str, Any]) -> bool:
+def show_groups(store: History, run_query: Query, name: str, options: dict[str, Any], project: Project | None) -> bool:
     """Print groups of runs, or return False if no run matches. ``options``: output, query, sort, and limit."""
-    found = groups(store, run_query, name)
+    found = groups(store, run_query, name, goals_of_project(project))
     if not found and options["output"] == "table" and options["query"] is None:
         return False
     rows = _sort_groups(found, name, options["sort"])[: options["limit"]]

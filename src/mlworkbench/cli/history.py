@@ -100,7 +100,8 @@ def list_runs(
     if options["group"] is not None:
         from .group_option import show_groups  # noqa: PLC0415 - only --group needs it
 
-        is_shown = show_groups(store, run_query, options["group"], {**options, "output": output, "query": query})
+        options |= {"output": output, "query": query}
+        is_shown = show_groups(store, run_query, options["group"], options, project)
     else:
         is_shown = bool(runs) or output != "table" or query is not None
         if is_shown:

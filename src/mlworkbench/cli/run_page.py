@@ -186,7 +186,7 @@ def _children(history: History, run: Run) -> Lines:
         refreshed.get(child.id, child)
         for child in sorted(children, key=lambda child: positions.get(child.id, len(positions)))
     ]
-    metric, goal = ranking_metric(run.spec.sweep or {}, children)
+    metric, goal = ranking_metric(run, children)
     best_run = best(children, metric, goal)
     ordered = sorted(children, key=lambda child: rank(child, metric, goal))
     lines = _children_table(ordered[:_MAX_CHILDREN], metric, best_run)

@@ -17,7 +17,7 @@ _MAX_CHILDREN = 30  # maximum children in the table
 
 def with_children(parent: Run, children: Sequence[Run]) -> dict[str, Any]:
     """Return the record of a sweep with the records of its children."""
-    metric, goal = ranking_metric(parent.spec.sweep or {}, children)
+    metric, goal = ranking_metric(parent, children)
     best_run = best(children, metric, goal)
     return {
         **record(parent),
@@ -30,7 +30,7 @@ def show_children(parent: Run, children: Sequence[Run]) -> None:
     """Print the children of a sweep as a table, best run first."""
     if not children:
         return
-    metric, goal = ranking_metric(parent.spec.sweep or {}, children)
+    metric, goal = ranking_metric(parent, children)
     best_run = best(children, metric, goal)
     ordered = sorted(children, key=lambda run: rank(run, metric, goal))
     rows = [_row(run, metric, run is best_run) for run in ordered[:_MAX_CHILDREN]]

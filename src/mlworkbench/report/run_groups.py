@@ -21,14 +21,19 @@ _MAX_NAMES = 40
 _RESERVED = ("runs", "metrics")
 
 
-def groups(history: History, query: Query, name: str) -> list[dict[str, Any]]:
-    """Return a row for each value: sorted numbers first, runs without a value last."""
+def groups(history: History, query: Query, name: str, goals: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return a row for each value: sorted numbers first, runs without a value last.
+
+    ``goals``: whether higher or lower values of metrics are better, where the runs do not state it.
+    """
     if name in _RESERVED:
         raise UsageError(f"--group {name} is reserved", f"use params.{name}, tags.{name}, or metrics.{name}")
-    return query_index(history, lambda connection, check: _groups(RunColumns(connection, check, query, name), name))
+    return query_index(
+        history, lambda connection, check: _groups(RunColumns(connection, check, query, name), name, goals)
+    )
 
 
-def _groups(columns: RunColumns, name: str) -> list[dict[str, Any]]:
+def _groups(columns: RunColumns, name: str, goals: Mapping[str, str] | None) -> list[dict[str, Any]]:
     value_of = _values(columns, name)
     runs_by_value: dict[Any, list[ListedRun]] = {}
     normalized: dict[tuple[type, Value], Any] = {}  # by type, because True == 1
@@ -41,7 +46,7 @@ def _groups(columns: RunColumns, name: str) -> list[dict[str, Any]]:
     if columns.runs and set(runs_by_value) == {None} and name not in FIELDS:
         raise UnknownName("group key", name, _group_names(columns))
     values = sorted(runs_by_value, key=_sort_key)
-    statistics = _metric_statistics(columns, [runs_by_value[value] for value in values])
+    statistics = _metric_statistics(columns, [runs_by_value[value] for value in values], goals)
     return [
         {name: value, "runs": len(runs_by_value[value]), "metrics": metrics}
         for value, metrics in zip(values, statistics, strict=True)
@@ -101,7 +106,9 @@ def _group_names(columns: RunColumns) -> list[str]:
     return [*list(names)[:_MAX_NAMES], *FIELDS]
 
 
-def _metric_statistics(columns: RunColumns, members: Sequence[Sequence[ListedRun]]) -> list[dict[str, Any]]:
+def _metric_statistics(
+    columns: RunColumns, members: Sequence[Sequence[ListedRun]], defaults: Mapping[str, str] | None
+) -> list[dict[str, Any]]:
     """Return the statistics of each metric for each group."""
     group_of = {run.seq: index for index, runs in enumerate(members) for run in runs}
     ids = {run.seq: run.id for run in columns.runs}
@@ -118,7 +125,8 @@ def _metric_statistics(columns: RunColumns, members: Sequence[Sequence[ListedRun
             for index, at in positions.items():
                 numbers, runs = _finite_values([values[place] for place in at], [seqs[place] for place in at])
                 if numbers:
-                    statistics[index][name.name] = _statistics(numbers, runs, find_goal(name.name, stated[index]), ids)
+                    goal = find_goal(name.name, stated[index], defaults)
+                    statistics[index][name.name] = _statistics(numbers, runs, goal, ids)
     return statistics
 
 

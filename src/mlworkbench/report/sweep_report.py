@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ..config.metric_goals import goals_of_runs
 from ..history.nested_runs import DELETED
 from ..metric_goal import MAX, MIN, find_goal, goal_from_name
-from ..model import JsonDict, Run, Status
+from ..model import Run, Status
 
 _HELD_OUT = re.compile(r"(^|[^a-z])(val|valid|validation|test|eval|dev)([^a-z]|$)")
+_CONFIGURED = 9  # of metrics whose goal the project states
 
 
-def ranking_metric(sweep: JsonDict, children: Sequence[Run]) -> tuple[str | None, str | None]:
+def ranking_metric(parent: Run, children: Sequence[Run]) -> tuple[str | None, str | None]:
     """Return the metric that ranks the children, the requested or the most likely one, and its goal if known."""
-    metric = sweep.get("metric")
+    sweep = parent.spec.sweep or {}
+    metric, goal = sweep.get("metric"), sweep.get("goal")
+    if metric and goal:
+        return metric, goal
+    defaults = goals_of_runs([parent])
     if metric:
-        return metric, sweep.get("goal") or find_goal(metric, children)
+        return metric, find_goal(metric, children, defaults)
     done = [run for run in children if run.status is Status.COMPLETED]
     common = [name for name in done[0].metrics if all(number(run, name) is not None for run in done)] if done else []
-    ranked = sorted(common, key=lambda name: (-_likelihood(name), name))
-    if not ranked or (len(ranked) > 1 and not _likelihood(ranked[0])):
+    ranked = sorted(common, key=lambda name: (-_likelihood(name, defaults), name))
+    if not ranked or (len(ranked) > 1 and not _likelihood(ranked[0], defaults)):
         return None, None
-    return ranked[0], find_goal(ranked[0], children)
+    return ranked[0], find_goal(ranked[0], children, defaults)
 
 
-def _likelihood(name: str) -> int:
+def _likelihood(name: str, defaults: Mapping[str, str]) -> int:
     """Return a score for how likely it is that a sweep optimizes this metric."""
+    if name in defaults:
+        return _CONFIGURED
     quality = {MAX: 2, MIN: 1}.get(goal_from_name(name) or "", 0)
     return quality + (3 if quality and _HELD_OUT.search(name.lower()) else 0)
 

@@ -131,7 +131,7 @@ def _child_runs(history: History, run: Run) -> ChildRuns | None:
         children = search_children(history, run.spec, Query(hidden=True, limit=_MAX_CHILDREN))
     if not children and sweep is None:
         return None
-    metric, goal = ranking_metric(sweep or {}, children)
+    metric, goal = ranking_metric(run, children)
     winner = best(children, metric, goal)
     ranked = sorted(children, key=lambda child: rank(child, metric, goal))
     shown_children = [_child(child, metric, winner) for child in ranked[:_MAX_CHILDREN]]
