@@ -26,7 +26,8 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # child processes must receive Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
-pytest_plugins = ["tests.evidence", "tests.costs", "tests.machines.plugin", "tests.machines.spark"]
+_MACHINES = [f"tests.machines.{name}" for name in ("plugin", "spark", "slurm")]
+pytest_plugins = ["tests.evidence", "tests.costs", *_MACHINES]
 __all__ = ["MLW", "REAL_PYTHON", "Done", "Process", "User", "end_processes", "need"]
 
 Process = subprocess.Popen[bytes] | Forked

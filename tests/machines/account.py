@@ -1,9 +1,10 @@
-"""Initial contents of a machine's /etc and its user's home."""
+"""Initial contents of a machine's /etc and its users' homes."""
 
 from __future__ import annotations
 
 import os
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from tests.machines.engine import GROUP
 from tests.machines.programs import call, crypted
 
 if TYPE_CHECKING:
-    from tests.machines.machine import Machine
+    from tests.machines.machine import Machine, MachineOptions
 
 START_FILES = {
     "bash": [".bashrc", ".profile"],
@@ -23,19 +24,44 @@ START_FILES = {
 }
 
 
+@dataclass(frozen=True)
+class Homes:
+    """Login users with their UIDs, and the folder with their homes. The machines of a cluster share one."""
+
+    folder: Path
+    users: dict[str, int]
+
+    def home(self, user: str) -> Path:
+        return self.folder / user
+
+    def key(self, user: str) -> Path:
+        """Return the private key with which the user logs in."""
+        return self.folder.with_name(f"key-{user}")
+
+    def make(self, user: str, options: MachineOptions) -> None:
+        """Write the user's key pair and home."""
+        call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(self.key(user)))
+        self.home(user).mkdir(parents=True, exist_ok=True)
+        _write_home(self.home(user), self.users[user], options, self.key(user).with_suffix(".pub"))
+
+
 def write_account(etc: Path, machine: Machine) -> None:
-    """Write the files of /etc: users and groups with the login user, host names, and the sshd configuration."""
-    user, uid, options = machine.user, machine.uid, machine.options
-    line = f"{user}:x:{uid}:{uid}:{user.title()}:{machine.home}:{options.shell}\n"
-    (etc / "passwd").write_text(Path("/etc/passwd").read_text() + line)
-    members = user if options.docker in ("yes", "both", "own") else ""
+    """Write the files of /etc: users and groups with the login users, host names, and the sshd configuration."""
+    homes, options = machine.homes, machine.options
+    accounts = [
+        f"{user}:x:{uid}:{uid}:{user.title()}:{homes.home(user)}:{options.shell}\n" for user, uid in homes.users.items()
+    ]
+    (etc / "passwd").write_text(Path("/etc/passwd").read_text() + "".join(accounts))
+    members = ",".join(homes.users) if options.docker in ("yes", "both", "own") else ""
     (etc / "group").write_text(
         "".join(line for line in Path("/etc/group").read_text().splitlines(True) if not line.startswith("docker:"))
-        + f"{user}:x:{uid}:\ndocker:x:{GROUP}:{members}\n"
+        + "".join(f"{user}:x:{uid}:\n" for user, uid in homes.users.items())
+        + f"docker:x:{GROUP}:{members}\n"
     )
     secret = crypted(options.password, "$6$rounds=1000$mlw$") if options.password is not None else "*"
     shadow = "".join(f"{name}:*:19000:0:99999:7:::\n" for name in ("root", "daemon", "sshd", "nobody"))
-    (etc / "shadow").write_text(f"{shadow}{user}:{secret}:19000:0:99999:7:::\n")
+    passwords = "".join(f"{user}:{secret}:19000:0:99999:7:::\n" for user in homes.users)
+    (etc / "shadow").write_text(shadow + passwords)
     (etc / "hostname").write_text(f"{machine.name}\n")
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{machine.address} {machine.name}\n")
     (etc / "resolv.conf").write_text("")  # No DNS lookups: each would take ten seconds to fail.
@@ -60,16 +86,15 @@ def _sshd_config(machine: Machine) -> str:
     )
 
 
-def write_home(machine: Machine) -> None:
-    home, options = machine.home, machine.options
+def _write_home(home: Path, uid: int, options: MachineOptions, public_key: Path) -> None:
     home.chmod(0o700)
     (home / ".ssh").mkdir(mode=0o700)
     if options.pubkeys:
         keys = home / ".ssh" / "authorized_keys"
-        keys.write_text(machine.key.with_suffix(".pub").read_text())
+        keys.write_text(public_key.read_text())
         keys.chmod(0o600)
     if options.rc:
         for name in START_FILES.get(os.path.basename(options.shell), []):
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             (home / name).write_text(options.rc + "\n")
-    call("chown", "-R", f"{machine.uid}:{machine.uid}", str(home))
+    call("chown", "-R", f"{uid}:{uid}", str(home))

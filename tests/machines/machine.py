@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from tests.evidence import copy_end, copy_telling, witnesses
 from tests.machines import network
-from tests.machines.account import write_account, write_home
+from tests.machines.account import Homes, write_account
 from tests.machines.engine import GROUP, Engine, responds
 from tests.machines.image import IMAGE, import_image
 from tests.machines.network import Switch, wait_until
@@ -37,7 +38,7 @@ class MachineOptions:
     podman (rootless, no docker program; image by `load_image`); both (yes, and rootless podman).
     `python`: yes, no, or the path of the program for python3. `jump`: reachable only from that machine.
     `rc`: text for the startup file of the shell. `sshd`: more lines of configuration. `disk`: size of a separate file
-    system for the home.
+    system for the home. `name`: host name instead of "hostN".
     """
 
     user: str = "ada"
@@ -50,24 +51,26 @@ class MachineOptions:
     jump: Machine | None = None
     sshd: str = ""
     disk: str | None = None
+    name: str = ""
     groups: tuple[str, ...] = field(default=())
 
 
 class Machine:
     """A machine. Attributes for clients: address, port, user, password, home, key, host_key_fingerprint."""
 
-    def __init__(self, switch: Switch, engine: Engine | None, options: MachineOptions) -> None:
+    def __init__(self, switch: Switch, engine: Engine | None, options: MachineOptions, *shared: Homes) -> None:
+        """Create and boot a machine. `shared`: existing homes, which other machines have at the same path."""
         self.options, self.switch, self.engine = options, switch, engine
         self.number = switch.number()
-        self.name = f"host{self.number}"
-        self.folder = switch.sandbox.folder / self.name
+        self.name = options.name or f"host{self.number}"
+        self.folder = switch.sandbox.folder / f"host{self.number}"
         self.inner = options.jump is not None
         self.address = switch.sandbox.address(self.number, self.inner)
         self.port = 22
         self.user, self.password = options.user, options.password
-        self.uid = 20000 + self.number
-        self.home = self.folder / "home" / self.user
-        self.key = self.folder / "key"
+        self._shares_homes = bool(shared)
+        [self.homes] = shared or [Homes(self.folder / "home", {self.user: 20000 + self.number})]
+        self.uid, self.home, self.key = self._login_data(self.user)
         self._etc = self.folder / "etc"
         self._proxies: list[Proxy] = []
         self._is_jump_host = self._is_cut = self._is_slow = False
@@ -100,6 +103,12 @@ class Machine:
         """Return the sshd log since the last boot or reset."""
         return network.read(self.root / "var/log/sshd.log")
 
+    def as_user(self, user: str) -> Machine:
+        """Return a view of the machine whose data for clients are those of another of its users."""
+        view = copy.copy(self)
+        view.user, (view.uid, view.home, view.key) = user, self._login_data(user)
+        return view
+
     # -- commands and processes in the machine --------------------------------------------------------------------
     def run(
         self, *argv: str, user: str | None = None, check: bool = True, text: str | None = None
@@ -112,7 +121,8 @@ class Machine:
         command = ["nsenter", f"--target={self.pid}", "--mount", "--uts", "--ipc", "--net", "--pid"]
         if user:
             command += ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--reset-env"]
-            command += ["env", "--chdir", str(self.home), f"PATH={SYSTEM_PATH}"]
+            home = self.homes.home(user) if user in self.homes.users else self.home
+            command += ["env", "--chdir", str(home), f"PATH={SYSTEM_PATH}"]
         return command
 
     def load_image(self, tag: str = IMAGE) -> str:
@@ -264,23 +274,26 @@ class Machine:
     def _nft(self, rules: str) -> None:
         self._net("nft", "-f", "-", text=rules + "\n")
 
+    def _login_data(self, user: str) -> tuple[int, Path, Path]:
+        return self.homes.users[user], self.homes.home(user), self.homes.key(user)
+
     def _make(self) -> None:
-        self.home.mkdir(parents=True)
-        (self.folder / "tree").mkdir()
+        (self.folder / "tree").mkdir(parents=True)
         (self._etc / "ssh").mkdir(parents=True)
         if self.options.disk:
+            self.home.mkdir(parents=True)
             image = self.folder / "disk"
             call("truncate", "--size", self.options.disk, str(image))
             call("mkfs.ext4", "-q", "-m", "0", str(image))
             call("mount", "-o", "loop", str(image), str(self.home))
         self._make_host_key()
-        call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(self.key))
+        if not self._shares_homes:
+            self.homes.make(self.user, self.options)
         if self.options.docker == "own":
             (self.folder / "docker").mkdir()
         if self.options.docker in ("podman", "both"):
             write_rootless(self._etc, self.user)
         write_account(self._etc, self)
-        write_home(self)
 
     def _make_host_key(self) -> None:
         path = self._etc / "ssh" / "ssh_host_ed25519_key"
@@ -344,7 +357,7 @@ class Machine:
             "PLACE": str(self.folder),
             "ETC": str(self._etc),
             "NAME": self.name,
-            "USER_HOME": str(self.home),
+            "USER_HOME": str(self.homes.folder if self._shares_homes else self.home),
             "ENGINE": str(self.engine.shared) if self.engine else "",
             "DOCKERD": f"dockerd --group {GROUP} --cgroup-parent /{self.switch.sandbox.cgroup}"
             if options.docker == "own"
