@@ -96,4 +96,4 @@ def test_processes_per_gpu_follow_the_lease(tmp_path):
     assert "the run has no GPUs" in apply_launcher(run, spec)
     (tmp_path / "lease.json").write_text('{"uuids": ["GPU-1", "GPU-2", "GPU-3"]}')
     assert apply_launcher(run, spec) is None
-    assert spec["commands"][-1]["argv"][4:6] == ["--nproc-per-node", "3"]
+    assert spec["commands"][-1]["argv"][4:6] == ["--nproc_per_node", "3"]
