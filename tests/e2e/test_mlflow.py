@@ -52,6 +52,7 @@ class Ran:
     """A completed run: what the history shows, and what the run recorded."""
 
     def __init__(self, user, done):
+        self.user = user
         self.out = done.out
         self.err = done.err
         self.id = done.run
@@ -121,9 +122,9 @@ def test_basic_logging_from_guides(run):
 
 STORES = """
 import os
-import mlflow
+import mlflow, mlflow.data, numpy
 
-for number, uri in enumerate(["sqlite:///mlflow.db", "file:./mlruns"]):
+for number, uri in enumerate(["sqlite:///mlflow.db", "file:./files"]):
     mlflow.set_tracking_uri(uri)
     with mlflow.start_run(run_name=uri[:4]):
         mlflow.log_param("number", number)
@@ -132,6 +133,14 @@ for number, uri in enumerate(["sqlite:///mlflow.db", "file:./mlruns"]):
             mlflow.log_metric("loss", 1 / (step + 1), step=step)
         if number:
             mlflow.log_text("hello", "hello.txt")
+            continue
+        mlflow.log_input(mlflow.data.from_numpy(numpy.zeros((3, 2)), name="zeros"), context="training")
+        model = mlflow.initialize_logged_model(name="net", model_type="agent")
+        mlflow.log_metric("acc", 0.5, model_id=model.model_id)
+        with mlflow.start_span("predict"):
+            pass
+        mlflow.MlflowClient().create_registered_model("Net")
+        mlflow.MlflowClient().create_model_version("Net", model.artifact_location)
 """
 
 
@@ -148,7 +157,15 @@ def test_stores_of_the_script_are_recorded(run):
     points = [(data["step"], data["value"]) for data in ran.of("metric", other)]
     assert points == [(step, 1 / (step + 1)) for step in range(3)]
     assert "hello.txt: an MLflow artifact outside of outputs/" in ran.err
-    assert "Not kept:  mlruns/; to collect it" in ran.err and "mlflow.db" not in ran.err
+    (unkept,) = [line for line in ran.err.splitlines() if line.startswith("Not kept:")]
+    assert "files/" in unkept and "mlflow.db" not in unkept
+    shown = json.loads(ran.user.mlw("history", "show", ran.id, "-o", "json").out)
+    assert [(dataset["name"], dataset["context"]) for dataset in shown["datasets"]] == [("zeros", "training")]
+    assert [(model["name"], model["type"], model["metrics"]) for model in shown["logged_models"]] == [
+        ("net", "agent", {"acc": 0.5})
+    ]
+    assert [(entry["name"], entry["version"]) for entry in shown["model_versions"]] == [("Net", "1")]
+    assert [trace["name"] for trace in shown["traces"]] == ["predict"], "the database is among the outputs"
 
 
 EVERYTHING = """

@@ -64,17 +64,31 @@ def _move(work: str, path: str) -> None:
         mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise _NotKept("a link" if stat.S_ISLNK(mode) else "not a file or folder")
-        folder = ""
-        for part in [OUTPUTS] + names[:-1]:
-            try:
-                os.mkdir(part, 0o700, dir_fd=targets.open(folder))
-            except FileExistsError:
-                pass
-            folder = join(folder, part)
-        target = targets.open(folder)
+        target = _make_folders(targets, [OUTPUTS] + names[:-1])
         if _exists(name, target):
             raise _NotKept("outputs/ contains another file with this name")
         os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def move_into(handles: FolderHandles, source: str, path: str) -> bool:
+    """Move a file of mlw to a path in the working copy. Return False if something else is there."""
+    names = path.split("/")
+    target = _make_folders(handles, names[:-1])
+    if _exists(names[-1], target):
+        return False
+    os.rename(source, names[-1], dst_dir_fd=target)
+    return True
+
+
+def _make_folders(handles: FolderHandles, names: Sequence[str]) -> int:
+    folder = ""
+    for name in names:
+        try:
+            os.mkdir(name, 0o700, dir_fd=handles.open(folder))
+        except FileExistsError:
+            pass
+        folder = join(folder, name)
+    return handles.open(folder)
 
 
 def _exists(name: str, folder: int) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..model import JsonDict
-from ..remote.shared.layout import RunFolder
+from ..remote.shared.layout import MLFLOW_METRICS, RunFolder
 from ..remote.shared.untrusted_json import parse_json
 from .mlflow_sqlite import open_database, text_of
 from .script_records import read_records
@@ -75,11 +75,11 @@ def read_models(folder: RunFolder, files: Mapping[str, JsonDict], mlflow_run: st
     for path, facts in files.items():
         if facts.get("as") == "model" and len(models) < _MAX_ENTRIES:
             models[path] = LoggedModel(_name(facts.get("name")) or path, path)
-    if not models:
-        return []
+    # Reading all metrics takes long. Models of a store that the script created itself may have no files in outputs/.
+    source = None if models else MLFLOW_METRICS
     keys: dict[str, str] = {}  # ID -> key in models
     metrics: dict[str, dict[str, float]] = {}
-    for kind, data in read_records(folder, "model", "model_metric"):
+    for kind, data in read_records(folder, "model", "model_metric", file=source):
         if kind == "model" and data.get("run") == mlflow_run and len(keys) < _MAX_ENTRIES:
             name, path, model_id, model_type = (_name(data.get(key)) for key in ("name", "path", "id", "type"))
             model = LoggedModel(name, path, model_id, model_type)

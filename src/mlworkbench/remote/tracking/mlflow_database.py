@@ -11,6 +11,7 @@ import os
 import sqlite3
 import sys
 import time
+from contextlib import closing
 
 from ..run_reader import open_regular_file, read_descriptor
 from ..shared.folder_tree import NEW, FolderHandles, copy
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 MAX_SIZE = 1 << 28  # bytes
 _MAGIC = b"SQLite format 3\0"
 _JOURNALS = ("-journal", "-wal")
-_COLUMNS = {
+RUN_TABLES = {
     "runs": ("run_uuid", "name", "status", "start_time", "end_time", "lifecycle_stage", "artifact_uri"),
     "params": ("key", "value", "run_uuid"),
     "tags": ("key", "value", "run_uuid"),
@@ -99,25 +100,38 @@ class MlflowDatabase:
 
     def is_mlflow(self) -> bool:
         """Return whether the tables of MLflow exist. Raise UnreadableStore if only some of their columns do."""
-        tables = {name for (name,) in self._select("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not tables.issuperset(_COLUMNS) or "alembic_version" not in tables:
+        tables = {name for (name,) in self.select("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not tables.issuperset(RUN_TABLES) or "alembic_version" not in tables:
             return False
-        # Not virtual tables, whose modules would read the data.
-        plain = {name for (name,) in self._select("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE TABLE%'")}
-        for name, columns in _COLUMNS.items():
-            found = {row[1] for row in self._select("PRAGMA table_info(%s)" % name)}
-            if name not in plain or not found.issuperset(columns):
-                raise UnreadableStore("its schema is unknown")
+        if not self.has_columns(RUN_TABLES):
+            raise UnreadableStore("its schema is unknown")
         return True
+
+    def has_columns(self, tables: Dict[str, Tuple[str, ...]]) -> bool:
+        """Return whether these tables have these columns. Virtual tables, which run code, do not count."""
+        plain = {name for (name,) in self.select("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE TABLE%'")}
+        return plain.issuperset(tables) and all(
+            {row[1] for row in self.select("PRAGMA table_info(%s)" % name)}.issuperset(columns)
+            for name, columns in tables.items()
+        )
+
+    def copy_to(self, path: str) -> None:
+        """Write the database to one file, without a journal."""
+        try:
+            with closing(sqlite3.connect(path, isolation_level=None)) as target:
+                self._connection.backup(target)
+                target.execute("PRAGMA journal_mode = DELETE")
+        except (sqlite3.Error, MemoryError) as error:
+            raise UnreadableStore(str(error) or "out of memory") from None
 
     def runs(self, since: int) -> List[StoredRun]:
         """Return the runs that started at this time, in milliseconds, or later."""
         query = "SELECT %s FROM runs WHERE start_time >= ? ORDER BY start_time, rowid LIMIT ?" % ", ".join(
-            _text(name) if name not in ("start_time", "end_time") else name for name in _COLUMNS["runs"]
+            _text(name) if name not in ("start_time", "end_time") else name for name in RUN_TABLES["runs"]
         )
         runs = []
-        for row in self._select(query, since, MAX_RUNS):
-            fields = dict(zip(_COLUMNS["runs"], row), run_id=row[0] or "")
+        for row in self.select(query, since, MAX_RUNS):
+            fields = dict(zip(RUN_TABLES["runs"], row), run_id=row[0] or "")
             try:
                 runs.append(StoredRun(fields, self._entries("params", row[0]), self._entries("tags", row[0])))
             except KeyError:
@@ -126,19 +140,19 @@ class MlflowDatabase:
 
     def _entries(self, table: str, run_id: str) -> Dict[str, str]:
         query = "SELECT %s, %s FROM %s WHERE run_uuid = ? LIMIT ?" % (_text("key"), _text("value"), table)
-        return {key: value or "" for key, value in self._select(query, run_id, MAX_ENTRIES) if key}
+        return {key: value or "" for key, value in self.select(query, run_id, MAX_ENTRIES) if key}
 
     def points(self, run_id: str) -> Iterator[Point]:
         """Yield the points of a run in the order in which they were logged."""
         query = "SELECT %s, value, timestamp, step, is_nan FROM metrics WHERE run_uuid = ? ORDER BY rowid"
-        for name, value, when, step, is_nan in self._select(query % _text("key"), run_id):
+        for name, value, when, step, is_nan in self.select(query % _text("key"), run_id):
             if name and isinstance(value, (int, float)) and isinstance(step, int):
                 value = math.nan if is_nan else float(value)
                 if abs(value) == _INFINITY:
                     value = math.copysign(math.inf, value)
                 yield name, value, as_milliseconds(when), step
 
-    def _select(self, query: str, *values: Any) -> Iterator[Tuple[Any, ...]]:
+    def select(self, query: str, *values: Any) -> Iterator[Tuple[Any, ...]]:
         try:
             yield from self._connection.execute(query, values)
         except (sqlite3.Error, OverflowError, MemoryError) as error:

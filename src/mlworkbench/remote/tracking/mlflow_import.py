@@ -10,10 +10,13 @@ import os
 import time
 from contextlib import ExitStack
 
+from ..kept_files import move_into
 from ..shared.folder_tree import FolderHandles, remove
-from ..shared.layout import MLFLOW_METRICS
+from ..shared.layout import MLFLOW_DATABASE, MLFLOW_METRICS
+from ..shared.snapshot_manifest import read_record
 from .metrics_appender import MetricsAppender
 from .mlflow_database import MlflowDatabase, copy_database
+from .mlflow_entities import MlflowEntities
 from .mlflow_folders import DATA_FOLDERS, METADATA, FolderRun, list_files, read_run
 from .mlflow_run import StoredRun, UnreadableStore
 from .script_runs import MAX_RUNS, ScriptRuns
@@ -30,6 +33,7 @@ _CLOCK_TOLERANCE = 2000  # milliseconds by which clocks may differ: older runs a
 _CHECK_INTERVAL = 1000  # points between two checks of the time
 _NOT_RECORDED = "MLflow runs are not recorded: %s"
 _INCOMPLETE = "not all MLflow metrics are recorded: %s"
+_MORE_DATA = "traces and similar data in it are not recorded; to collect the file, add it to Keep"
 _ARTIFACT = "an MLflow artifact outside of outputs/"
 
 
@@ -43,6 +47,8 @@ class MlflowImport:
         self._files = files
         # ID → path of the store, run, and function that yields its points
         self._runs: Dict[str, Tuple[str, StoredRun, Callable[[], Iterator[Point]]]] = {}
+        self._databases: List[Tuple[str, MlflowEntities]] = []  # with their paths
+        self._unrecorded: Dict[str, str] = {}  # path of a database with more data → path of a copy, or ""
 
     def record(self, paths: Sequence[str], deadline: float) -> None:
         """Record the runs of these files. Errors become messages in the summary of the run."""
@@ -62,8 +68,9 @@ class MlflowImport:
                     except UnreadableStore as error:
                         self._files.unread.add(path, _NOT_RECORDED % error)
                 self._add_experiments(paths)
-                if self._runs:
-                    self._write(deadline)
+                if self._runs or self._databases or self._unrecorded:
+                    is_new = self._write(deadline)
+                    self._keep_database(handles, is_new)
                     self._list_artifacts(handles)
         except OSError as error:
             self._files.recorded.clear()
@@ -96,11 +103,20 @@ class MlflowImport:
         stack.callback(database.close)
         if not database.is_mlflow():
             return
+        entities = MlflowEntities(database)
         runs = database.runs(self._since)
         for run in runs:
             self._add(path, run, lambda run=run: database.points(run.id))  # type: ignore[misc]
-        if runs:
             self._files.recorded.add(path)
+        if runs or any(entities.models(self._since)):
+            self._databases.append((path, entities))
+        # A database that came with the project also has the data of earlier runs.
+        is_from_project = path in ((read_record(self._run.placed) or {}).get("files") or ())
+        if entities.has_more(self._since if is_from_project else None):
+            copy = os.path.join(folder, "whole.db")
+            if not is_from_project:
+                database.copy_to(copy)
+            self._unrecorded[path] = "" if is_from_project else copy
 
     def _add(self, path: str, run: StoredRun, points: Callable[[], Iterator[Point]]) -> None:
         if len(self._runs) >= MAX_RUNS:
@@ -109,10 +125,11 @@ class MlflowImport:
 
     # -- metrics file --------------------------------------------------------------------------------------
 
-    def _write(self, deadline: float) -> None:
+    def _write(self, deadline: float) -> bool:
+        """Write the file, or return False if an earlier supervisor did."""
         target = os.path.join(self._run.metrics, MLFLOW_METRICS)
-        if os.path.lexists(target):  # written by an earlier supervisor
-            return
+        if os.path.lexists(target):
+            return False
         temporary = os.path.join(self._run.path, "mlflow.part")
         remove(temporary)
         file = MetricsAppender(temporary)
@@ -123,6 +140,7 @@ class MlflowImport:
         finally:
             file.close()
         os.rename(temporary, target)
+        return True
 
     def _write_runs(self, file: MetricsAppender, deadline: float) -> None:
         ordered = sorted(self._runs.values(), key=lambda entry: entry[1].started)
@@ -149,15 +167,52 @@ class MlflowImport:
             except UnreadableStore as error:
                 self._files.unread.add(path, _INCOMPLETE % error)
                 self._files.recorded.discard(path)
+        for path, entities in self._databases:
+            try:
+                self._write_entities(runs, entities)
+            except UnreadableStore as error:
+                self._files.unread.add(path, _INCOMPLETE % error)
+                self._files.recorded.discard(path)
+
+    def _write_entities(self, runs: ScriptRuns, entities: MlflowEntities) -> None:
+        for run_id, (_, run, _) in self._runs.items():
+            for dataset in entities.datasets(run_id):
+                runs.add(run_id, "dataset", dataset, run.started / 1000.0)
+        for model, uri in entities.models(self._since):
+            run_id = model["source_run"]
+            if run_id is None or run_id in self._runs:
+                runs.add(run_id, "model", dict(model, path=self._output_path(uri)), 0.0)
+                for point in entities.model_metrics(model["id"]):
+                    runs.add(run_id, "model_metric", dict(point, model=model["id"]), 0.0)
+
+    def _keep_database(self, handles: FolderHandles, is_new: bool) -> None:
+        """Move a copy of the first database with more data to the place of the one of the in-run library."""
+        for path, copy in self._unrecorded.items():
+            is_kept = copy and move_into(handles, copy, "outputs/" + MLFLOW_DATABASE)
+            if is_kept or not is_new:  # an earlier supervisor may have moved it
+                self._files.recorded.add(path)
+            else:
+                self._files.recorded.discard(path)
+                self._files.unread.add(path, _MORE_DATA)
 
     def _list_artifacts(self, handles: FolderHandles) -> None:
         """Name artifacts that are not collected."""
         for _, run, _ in self._runs.values():
             folder = run.folder + "/artifacts" if isinstance(run, FolderRun) else self._relative(run.artifacts)
-            if not folder or any(folder == kept or folder.startswith(kept + "/") for kept in ("outputs", *self._keep)):
+            if not folder or self._is_collected(folder):
                 continue
             for _, path in list_files(handles, folder):
                 self._files.unread.add(path, _ARTIFACT)
+
+    def _output_path(self, uri: str) -> str:
+        """Return the path of an artifact below ``outputs/``, or "" if it is not collected."""
+        path = self._relative(uri)
+        if not self._is_collected(path):
+            return ""
+        return path[len("outputs/") :] if path.startswith("outputs/") else path
+
+    def _is_collected(self, path: str) -> bool:
+        return any(path == folder or path.startswith(folder + "/") for folder in ("outputs", *self._keep))
 
     def _relative(self, uri: str) -> str:
         """Return the path of a folder in the working copy, which may have another path in a container."""

@@ -38,6 +38,10 @@ class ScriptRuns:
             value = value[:MAX_VALUE]
         self._file.add_record(kind, self._owned(run_id, name=name[:MAX_NAME], value=value), when)
 
+    def add(self, run_id: Optional[str], kind: str, data: Dict[str, Any], when: float) -> None:
+        """Record a dataset or a model. Without a run, it belongs to the mlw run."""
+        self._file.add_record(kind, data if run_id is None else self._owned(run_id, **data), when)
+
     def point(
         self, source: Source, run_id: str, name: str, value: Union[int, float], when: float, step: Optional[int]
     ) -> None:

@@ -71,7 +71,7 @@ def test_data_outside_of_the_working_copy_is_named(tmp_path):
     run = RunFolder(str(tmp_path / "demo-run"))
     paths = [
         "tb/events.out.tfevents.1", "hf_out/a/model.safetensors", "demo-run/work/x.pt", ".cache/y.pt", "hf_cache/z.pt",
-        "box/demo-run/work/x.pt", "notes/train.log", "data/tmpab12cd_x/x.pt",
+        "box/demo-run/work/x.pt", "notes/train.log", "data/tmpab12cd_x/x.pt", "store/mlflow.db",
     ]  # fmt: skip
     (tmp_path / "only-read").mkdir()
     (tmp_path / "only-read" / "events.out.tfevents.1").touch()
@@ -90,6 +90,7 @@ def test_data_outside_of_the_working_copy_is_named(tmp_path):
             usage._next = 0.0
             assert lines() == [
                 f"{tmp_path}/hf_out/a: checkpoints {OUTSIDE}",
+                f"{tmp_path}/store: MLflow data {OUTSIDE}",
                 f"{tmp_path}/tb: TensorBoard data {OUTSIDE}",
             ]
         finally:

@@ -51,7 +51,7 @@ def record(run: RunFolder, started: float = STARTED, keep: tuple[str, ...] = ())
     found, files = TrackingFiles(run.work), ScriptFiles()
     found.search(now=True)
     MlflowImport(run, started, keep, files).record(found.found[MLFLOW], time.monotonic() + 60)
-    assert sorted(set(os.listdir(run.path)) - {"work", "metrics"}) == [], "temporary files are removed"
+    assert sorted(set(os.listdir(run.path)) - {"work", "metrics", "placed.json"}) == [], "temporary files are removed"
     return files
 
 
@@ -243,6 +243,39 @@ def test_a_slow_store_is_recorded_in_part(run):
     MlflowImport(run, STARTED, (), files).record(found.found[MLFLOW], 0.0)
     assert "not all MLflow metrics are recorded" in files.unread.lines()[0]
     assert json.loads((Path(run.metrics) / "mlflow").read_text().splitlines()[-1])["v"] == 0.5
+
+
+def add_trace(connection: sqlite3.Connection, seconds: float) -> None:
+    connection.execute("CREATE TABLE trace_info (request_id, timestamp_ms BIGINT)")
+    connection.execute("INSERT INTO trace_info VALUES ('tr-1', ?)", (int(seconds * 1000),))
+    connection.commit()
+
+
+def test_a_database_with_traces_is_kept(run):
+    """The first one is copied to where the in-run library has its database, the others are named."""
+    for name in ("a.db", "b.db"):
+        with database(run, name) as connection:
+            add_run(connection, name[0])
+            add_trace(connection, STARTED)
+    files = record(run)
+    assert sqlite3.connect(os.path.join(run.outputs, "mlflow", "mlflow.db")).execute(
+        "SELECT request_id FROM trace_info"
+    ).fetchall() == [("tr-1",)]
+    reason = "traces and similar data in it are not recorded; to collect the file, add it to Keep"
+    assert files.unread.lines() == [f"b.db: {reason}"]
+    assert files.recorded == {"a.db"} and len(history(run).children) == 2
+
+
+@pytest.mark.parametrize(("seconds", "is_named"), [(STARTED + 5, True), (STARTED - 5000, False)])
+def test_a_database_of_the_project_is_not_copied(run, seconds, is_named):
+    """It would show the traces of earlier runs as those of this run."""
+    write_record(run.placed, {"version": VERSION, "digest": "d", "files": {"mlflow.db": {}}})
+    with database(run) as connection:
+        add_run(connection, "a")
+        add_trace(connection, seconds)
+    files = record(run)
+    assert not os.path.exists(run.outputs) and len(history(run).params) == 1
+    assert bool(files.unread.lines()) is is_named, files.unread.lines()
 
 
 def test_the_database_of_the_in_run_library_is_not_read_again(run):
