@@ -349,6 +349,7 @@ class Run:
     uncollected: int = 0  # output list entries that are not collected, such as links to folders
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
+    ranks: tuple[JsonDict, ...] = ()  # processes of a launcher: keys rank, host, pid, exit, and signal
     left_out: tuple[str, ...] = ()  # recorded data that mlw did not read or check, such as "metrics/x: not a file"
     unkept: tuple[str, ...] = ()  # files and folders that the script created outside of outputs/
     contact: str = IN_CONTACT  # description for users; see no_contact for details

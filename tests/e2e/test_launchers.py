@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 
 import pytest
@@ -49,6 +50,10 @@ def test_the_rank_that_failed_is_named_with_its_own_error(user, mpi):
     assert done.code == 1, done
     assert "rank 2 failed: ValueError: bad batch (train.py:3)" in done.err, done
     assert run_processes(user.folder(done.run)) == []
+    shown = user.mlw("show", done.run, cwd=root).out
+    assert re.search(r"^ *Ranks +ranks 0-1, 3 on .*: signal 15 \(SIGTERM\)$", shown, re.MULTILINE), shown
+    assert re.search(r"^ +rank 2 on .*: exit 1 \(PID \d+\)$", shown, re.MULTILINE), shown
+    assert user.info(done.run)["ranks"][2]["exit"] == 1
 
 
 def test_a_killed_rank_is_named(user, mpi):

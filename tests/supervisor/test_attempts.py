@@ -350,7 +350,11 @@ def test_killed_parent_of_a_rank_ends_the_attempt_and_its_rank(place, tmp_path):
     until(lambda: not alive(rank))
     assert place.ended(folder)["ending"] == "succeeded"
     assert sorted(tries(tmp_path)) == ["1", "1", "2", "2"], "two ranks in each attempt"
-    assert ended_attempts(place, folder)[0]["cause"].startswith("rank 1 failed: its process was killed")
+    [ended] = ended_attempts(place, folder)
+    assert ended["cause"].startswith("rank 1 failed: its process was killed")
+    assert [code for _, _, _, code, _ in ended["ranks"]] == [0, None]
+    assert [code for _, _, _, code, _ in place.events(folder)[-1]["data"]["ranks"]] == [0, 0]
+    assert len(list((folder / "attempts" / "2" / "ranks").iterdir())) == 2, "records of the second attempt"
 
 
 def test_newer_claim_stops_an_older_attempt(place, tmp_path):

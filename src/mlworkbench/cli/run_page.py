@@ -25,6 +25,7 @@ from ..report.failure_report import gpu_page, page_line, page_of
 from ..report.gpu_figures import gpu_lines
 from ..report.output_locations import describe_checkpoints, describe_outputs, left_out_pairs
 from ..report.packages import load_packages
+from ..report.rank_list import rank_pairs
 from ..report.ranking import differing
 from ..report.run_records import cause_lines, gpu_fields, outcome, summary
 from ..report.sweep_report import best, rank, ranking_metric
@@ -122,7 +123,7 @@ def _header(run: Run) -> Lines:
 
 
 def _problems(history: History, run: Run) -> Lines:
-    pairs = [*cause_lines(run), *page_line(page_of(run)), *attempt_pairs(run)]
+    pairs = [*cause_lines(run), *page_line(page_of(run)), *attempt_pairs(run), *rank_pairs(run)]
     pairs += [(_GPU_LABELS[name], plain(text)) for name, text in gpu_fields(run.gpu).items() if name in _GPU_LABELS]
     pairs += [*page_line(gpu_page(run.gpu)), *gpu_lines(run)]
     if run.leftovers:

@@ -43,6 +43,7 @@ _OPTIONAL_FIELDS = (
     "left_out",
     "unkept",
     "attempts",
+    "ranks",
     "checkpoint_bytes",
     "uncollected",
     "failure",
@@ -135,7 +136,7 @@ def _decode_row(row: Row) -> Stored:
 def decode(spec: str, state: str) -> Run:
     facts = json.loads(state)
     facts.update(status=Status(facts["status"]), leftovers=tuple(facts["leftovers"]))
-    facts.update({name: tuple(facts.get(name, ())) for name in ("left_out", "unkept", "attempts")})
+    facts.update({name: tuple(facts.get(name, ())) for name in ("left_out", "unkept", "attempts", "ranks")})
     facts["failure"] = Failure.from_json(facts.get("failure"))
     if "spans" in facts:  # not in rows from older versions
         facts["spans"] = {name: Span(*span) for name, span in facts["spans"].items()}

@@ -12,6 +12,7 @@ from ..failure import Failure
 from ..model import Event, JsonDict, Run, Status
 from ..remote.shared import run_endings
 from ..remote.shared.event_numbers import check_seq
+from ..remote.shared.process_launchers import MAX_PROCESSES, MAX_RANK
 
 _STATUS = {
     run_endings.SUCCEEDED: Status.COMPLETED,
@@ -172,6 +173,7 @@ def _finished(run: Run, event: Event) -> Run:
         uncollected=_count(data.get("uncollected")) or 0,
         log_size=_count(data.get("log_size")),
         leftovers=_pids(data.get("leftovers")),
+        ranks=tuple(_ranks(data.get("ranks"))),
         gpu=_verdict(run, data.get("gpu")),
         left_out=add_left_out(run, _texts(data.get("left_out"))).left_out,
         unkept=tuple(_texts(data.get("unkept")))[:_MAX_ITEMS],
@@ -194,6 +196,8 @@ def _attempt_ended(run: Run, event: Event) -> Run:
     delay = data.get("delay")
     attempt: JsonDict = {"number": number, "ending": ending, "exit": code, "signal": signal}
     attempt.update(started=run.started, ended=_end_time(run, event), cause=_text(limit_value(data.get("cause"))))
+    if data.get("ranks"):
+        attempt["ranks"] = _ranks(data["ranks"])
     attempt["gpu"] = (
         _text(limit_value((data.get("gpu") or {}).get("line"))) if isinstance(data.get("gpu"), dict) else None
     )
@@ -275,6 +279,20 @@ def _count(value: Any) -> int | None:
 
 def _pids(value: Any) -> tuple[int, ...]:
     return tuple(pid for pid in value[:_MAX_PIDS] if _count(pid)) if isinstance(value, list) else ()
+
+
+def _ranks(value: Any) -> list[JsonDict]:
+    """Return the processes of a launcher, each from a list: rank, host, process ID, exit code, and signal."""
+    rows = value[:MAX_PROCESSES] if isinstance(value, list) else []
+    return [rank for rank in map(_rank, rows) if rank is not None]
+
+
+def _rank(row: Any) -> JsonDict | None:
+    if not isinstance(row, list) or len(row) < 5 or _count(row[0]) is None or row[0] > MAX_RANK:
+        return None
+    code, signal = (value if _count(value) is not None and value < 256 else None for value in row[3:5])
+    host = _text(row[1])
+    return {"rank": row[0], "host": host and host[:255], "pid": _count(row[2]), "exit": code, "signal": signal}
 
 
 def _timestamp(value: Any, default: float) -> float:

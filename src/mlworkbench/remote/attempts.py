@@ -78,12 +78,17 @@ def died_early(attempt: int) -> str:
     )
 
 
-def with_attempt(spec: Spec, attempt: int) -> Spec:
-    """Return the spec with the number of the attempt in the script's environment."""
-    if attempt == 1:
+def with_attempt(spec: Spec, run: RunFolder) -> Spec:
+    """Return the spec with the number of the attempt in the script's environment, and with the attempt's folder."""
+    if run.attempt == 1:
         return spec  # the client has set it
     copy = spec.copy()
-    copy["environment"] = dict(spec["environment"], MLW_ATTEMPT=str(attempt))
+    copy["environment"] = dict(spec["environment"], MLW_ATTEMPT=str(run.attempt))
+    container = spec.get("container")
+    if container:
+        first = run.at(1).ranks
+        mounts = [[run.ranks, run.ranks, "rw"] if mount[0] == first else mount for mount in container["mounts"]]
+        copy["container"] = dict(container, mounts=mounts)
     return copy
 
 

@@ -20,6 +20,15 @@ def failed_rank(run: RunFolder, spec: Spec, result: Dict[str, Any]) -> Optional[
     return first_failure(read_ranks(run))
 
 
+def describe_ranks(run: RunFolder, spec: Spec) -> Dict[str, Any]:
+    """Return the event key that lists the ranks of an attempt and how they ended."""
+    if not spec.get("processes"):
+        return {}
+    from .ranks import list_endings, read_ranks  # noqa: PLC0415 - only for several processes
+
+    return {"ranks": list_endings(read_ranks(run))}
+
+
 def explain(
     run: RunFolder,
     spec: Spec,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from .gpus.presence import may_have_gpu
 from .shared.atomic_files import read_json
 from .shared.process_launchers import LAUNCHERS, MAX_PROCESSES, PER_GPU, launch_command, launch_variables
@@ -30,7 +28,6 @@ def apply_launcher(run: RunFolder, spec: Spec) -> Optional[Reason]:
     if not 0 < int(count) <= MAX_PROCESSES:
         return "cannot start one process per GPU: the run has no GPUs"
     spec["environment"] = dict(launch_variables(processes["launcher"], _has_gpus(spec)), **spec["environment"])
-    _remove_records(run)
     command = spec["commands"][-1]
     argv = launch_command(processes, int(count), bool(spec.get("container")), command["argv"])
     spec["commands"] = [*spec["commands"][:-1], {"step": command["step"], "argv": argv}]
@@ -42,12 +39,3 @@ def _has_gpus(spec: Spec) -> bool:
     if container:
         return bool(container.get("gpus"))
     return spec["environment"].get("CUDA_VISIBLE_DEVICES") not in ("", "-1") and may_have_gpu()
-
-
-def _remove_records(run: RunFolder) -> None:
-    """Remove the records of an earlier attempt, which may have had more processes."""
-    try:
-        for name in os.listdir(run.ranks):
-            os.unlink(os.path.join(run.ranks, name))
-    except OSError:
-        pass  # no records

@@ -1,7 +1,8 @@
 """Records of ranks, the processes that a launcher such as torchrun started: find the rank that failed first.
 
-``_launch/rank_parent.py`` of the in-run library records each rank in ``ranks/`` of the run folder. A script can write
-there, too, so the records are read as untrusted data.
+``_launch/rank_parent.py`` of the in-run library records each rank in ``ranks/`` of the run folder, or in
+``attempts/<number>/ranks/`` for an attempt after the first. A script can write there, too, so the records are read as
+untrusted data.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from .failure_cause import explain_failure
 from .run_reader import read_regular_file
 from .shared.failure import failure
-from .shared.process_launchers import MAX_PROCESSES
+from .shared.process_launchers import MAX_PROCESSES, MAX_RANK
 from .shared.untrusted_json import parse_json
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _MAX_SIZE = 256 * 1024  # a record contains up to 16 KiB of output, in which each byte may need six characters
 _MAX_TEXT = 65536
+_MAX_HOST = 255
 _MAX_NUMBER = 1e12
 _LATER = 2.0  # seconds within which other ranks notice that a rank has ended
 # Errors that only report the end of another rank: Gloo, NCCL, MPI, and sockets of the rendezvous.
@@ -45,10 +47,11 @@ def parse_rank(data: bytes) -> Optional[Record]:
         value = parse_json(data)
     except ValueError:
         return None
-    if not isinstance(value, dict) or not _is_within(value.get("rank"), 0, 99999):
+    if not isinstance(value, dict) or not _is_within(value.get("rank"), 0, MAX_RANK):
         return None
     record: Record = {"rank": value["rank"], "stderr": value["stderr"] if isinstance(value.get("stderr"), str) else ""}
     record["stderr"] = record["stderr"][-_MAX_TEXT:]
+    record["host"] = value["host"][:_MAX_HOST] if isinstance(value.get("host"), str) else None
     for name, most in (("code", 255), ("signal", 127), ("pid", 2**31)):
         record[name] = value.get(name) if _is_within(value.get(name), 0, most) else None
     for name in ("started", "ended", "terminated", "printed"):
@@ -71,6 +74,12 @@ def read_ranks(run: RunFolder) -> List[Record]:
         parse_rank(read_regular_file(os.path.join(run.ranks, name), 0, _MAX_SIZE)) for name in names[:MAX_PROCESSES]
     ]
     return [record for record in records if record is not None]
+
+
+def list_endings(records: List[Record]) -> List[List[Any]]:
+    """Return rank, host, process ID, exit code, and signal of each rank, for an event."""
+    records = sorted(records, key=lambda record: int(record["rank"]))
+    return [[record[name] for name in ("rank", "host", "pid", "code", "signal")] for record in records]
 
 
 def first_failure(records: List[Record]) -> Optional[Record]:

@@ -159,7 +159,7 @@ def _heartbeat(run: RunFolder) -> Optional[float]:
 def run_launcher(root: Root, run: RunFolder, arguments: "list[str]", message: Message) -> Message:
     """Run the launcher as a separate program, on systems without fork."""
     run = newest_attempt(run)
-    launch(run, with_attempt(read_spec(run) or {}, run.attempt), message.get("secrets", {}), restrict_umask())
+    launch(run, with_attempt(read_spec(run) or {}, run), message.get("secrets", {}), restrict_umask())
     return {"ok": True}
 
 

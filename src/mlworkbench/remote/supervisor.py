@@ -15,7 +15,7 @@ from .claim import require_newest
 from .client_registry import accepted_data
 from .companions.group import make_companions
 from .environments.environment_step import hold_environment, prepare_environment
-from .explanation import explain, failed_rank
+from .explanation import describe_ranks, explain, failed_rank
 from .heartbeat import Heartbeat
 from .journal import ATTEMPT_ENDED, Journal, log, release_reserve, reserve_space
 from .launcher import decide_start
@@ -57,7 +57,7 @@ class Supervisor:
         self.root = root
         self.journal = Journal(run)
         self.run = run = run.at(self.journal.ended_attempts + 1)
-        self.spec = spec = with_attempt(spec, run.attempt)
+        self.spec = spec = with_attempt(spec, run)
         self._work = make_work(run, spec)
         self._stopping = Stopping(run, spec, self.journal, self._work)
         self._resources = make_resources(root, run, spec, self.journal)
@@ -321,6 +321,7 @@ class Supervisor:
             return
         facts = read_started(self.run)
         data: Dict[str, Any] = dict(run_endings.outcome(ending, reason), log_size=file_size(self.run.log))
+        data.update(describe_ranks(self.run, self.spec))
         if result:
             data.update(exit=result["code"], signal=result["signal"], ended=result["ended"], elapsed=result["elapsed"])
             if self._end_attempt(data, facts):

@@ -16,6 +16,7 @@ from ..sanitize import plain
 from . import units
 from .attempt_history import attempt_records
 from .failure_report import failure_of, gpu_summary
+from .rank_list import rank_records
 from .spark_report import spark_fields as spark_words
 
 LIST_COLUMNS = (
@@ -34,7 +35,7 @@ _LEFT_OUT = {
     "all": "all metrics, parameters, tags, and files: too large for the run history",
 }
 # Keys that tables omit, because they are redundant or constant.
-_HIDDEN_KEYS = ("failure", "metrics", "environment", "heartbeat_enabled", "attachments", "sweep", "attempts")
+_HIDDEN_KEYS = ("failure", "metrics", "environment", "heartbeat_enabled", "attachments", "sweep", "attempts", "ranks")
 
 
 def record(run: Run) -> dict[str, Any]:
@@ -53,6 +54,7 @@ def record(run: Run) -> dict[str, Any]:
         "target": spec.compute.name,
         "run_configuration": spec.runconfig,
         "attempts": attempt_records(run),
+        "ranks": rank_records(run),
         "created_utc": _time(spec.created),
         "start_time_utc": _time(run.started),
         "end_time_utc": _time(run.ended),
@@ -79,7 +81,6 @@ def record(run: Run) -> dict[str, Any]:
         "spark": run.spark,
         "user_id": spec.user,
         "description": run.noted.note,
-        **({"submitted_from": spec.origin} if spec.origin else {}),
         **_relations(run),
         "params": {name: True if value is None else value for name, value in run_parameters(run).items()},
         "heartbeat_enabled": True,
@@ -95,6 +96,7 @@ def _relations(run: Run) -> dict[str, Any]:
         "resumed_run_id": run.spec.resumed,
         "children": children_ids(run),
         "sweep": run.spec.sweep,
+        **({"submitted_from": run.spec.origin} if run.spec.origin else {}),
     }
 
 

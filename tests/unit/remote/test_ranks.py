@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from mlworkbench.remote.attempts import with_attempt
 from mlworkbench.remote.rank_processes import apply_launcher
-from mlworkbench.remote.ranks import explain_rank, first_failure, parse_rank, read_ranks
+from mlworkbench.remote.ranks import explain_rank, first_failure, list_endings, parse_rank, read_ranks
 from mlworkbench.remote.shared.layout import RunFolder
 
 BROKEN = "Traceback (most recent call last):\nRuntimeError: Connection closed by peer [127.0.0.1]:23461\n"
@@ -84,6 +85,18 @@ def test_invalid_values_are_unknown(tmp_path):
     (tmp_path / "ranks" / "1.json").write_text('{"rank": 1, "code": 2}')
     (tmp_path / "ranks" / "1.json.4711").write_text('{"rank": 1, "code": 3}')
     assert [(record["rank"], record["code"]) for record in read_ranks(run)] == [(1, 2)]
+
+
+def test_each_attempt_has_its_own_folder_for_records(tmp_path):
+    run = RunFolder(str(tmp_path)).at(2)
+    assert run.ranks == str(tmp_path / "attempts" / "2" / "ranks")
+    spec = {"environment": {}, "container": {"mounts": [["/a", "/a", "ro"], [run.at(1).ranks, run.at(1).ranks, "rw"]]}}
+    assert with_attempt(spec, run)["container"]["mounts"] == [["/a", "/a", "ro"], [run.ranks, run.ranks, "rw"]]
+    assert with_attempt(spec, run.at(1)) is spec
+
+
+def test_endings_are_listed_by_rank():
+    assert list_endings([rank(10, signal=9), rank(2, code=0)]) == [[2, None, None, 0, None], [10, None, None, None, 9]]
 
 
 def test_processes_per_gpu_follow_the_lease(tmp_path):

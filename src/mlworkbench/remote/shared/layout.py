@@ -108,7 +108,6 @@ class RunFolder:
         self.gpu = _join(path, "gpu.jsonl")  # samples of these GPUs
         self.usage_samples = _join(path, "effort.jsonl")  # samples of the run's own processes
         self.spark = _join(path, "spark")  # event log of a Spark application
-        self.ranks = _join(path, "ranks")  # how each process of a launcher such as torchrun ended
         self.annotations = _join(path, "noted.json")  # client only: names, tags, and notes of the run and nested runs
         self.children = _join(path, "children.jsonl")  # child runs of a sweep
         self.fetch_marker = _join(path, "home.json")  # client only: all outputs of a remote run were fetched
@@ -134,6 +133,7 @@ class RunFolder:
             markers, "inside.json"
         )  # first process in the container, with its PID on this machine
         self.start_fifo = _join(markers, "word")  # a FIFO for the start signal
+        self.ranks = _join(markers, "ranks")  # how each process of a launcher such as torchrun ended
 
     def at(self, attempt: int) -> "RunFolder":
         """Return the paths for another attempt of this run."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 NONE = "none"
 PER_GPU = "gpu"  # one process per allocated GPU
 MAX_PROCESSES = 1024
+MAX_RANK = 99999
 _MAX_RANGES = 8  # maximum ranges in a list of ranks
 _PROGRAMS = ("mlworkbench", "_launch")  # folder below that of the in-run library
 
@@ -24,11 +25,12 @@ _PROGRAMS = ("mlworkbench", "_launch")  # folder below that of the in-run librar
 class Layout:
     """The processes of a run on one machine, and what is needed to start them."""
 
-    def __init__(self, count: int, python: str, library: str, contained: bool) -> None:
+    def __init__(self, count: int, processes: Dict[str, Any], contained: bool, runs_python: bool) -> None:
         self.count = count
-        self.python = python  # interpreter of the run
-        self.library = library  # folder of the in-run library
+        self.python: str = processes["python"]  # interpreter of the run
+        self.library: str = processes["library"]  # folder of the in-run library
         self.contained = contained
+        self.runs_python = runs_python  # whether a rank is a script or module of that interpreter
 
     def program(self, name: str) -> List[str]:
         """Return the start of a command that runs a program of the in-run library, without site packages."""
@@ -51,8 +53,8 @@ def _accelerate(layout: Layout, rank: List[str]) -> List[str]:
 
 def _mpiexec(layout: Layout, rank: List[str]) -> List[str]:
     # The options depend on the MPI library, which is known only where the program runs.
-    where = ["--container"] if layout.contained else []
-    return [*layout.program("mpiexec.py"), *where, str(layout.count), *rank]
+    options = (["--container"] if layout.contained else []) + (["--python"] if layout.runs_python else [])
+    return [*layout.program("mpiexec.py"), *options, str(layout.count), *rank]
 
 
 # The option --local_addr of torchrun, as a variable, because versions that lack the option ignore it. Without it, ranks
@@ -76,7 +78,7 @@ def launch_command(processes: Dict[str, Any], count: int, contained: bool, comma
 
     ``processes``: the key of the same name in the spec of a run.
     """
-    layout = Layout(count, processes["python"], processes["library"], contained)
+    layout = Layout(count, processes, contained, runs_python=command[0] == processes["python"])
     return LAUNCHERS[processes["launcher"]](layout, [*layout.program("rank_parent.py"), *command])
 
 

@@ -31,7 +31,9 @@ class EventFileRanks:
         """Find the ranks of new files. Return the ranks that have written any."""
         new = [name for name in names if name not in self._ranks]
         if new:
-            ranks = {record["pid"]: record["rank"] for record in read_ranks(self._run) if record["pid"]}
+            attempts = (self._run.at(number) for number in range(1, self._run.attempt + 1))
+            records = (record for attempt in attempts for record in read_ranks(attempt))
+            ranks = {record["pid"]: record["rank"] for record in records if record["pid"]}
             for name in new:
                 match = _PID.search(os.path.basename(name))
                 self._ranks[name] = ranks.get(int(match.group(1)), 0) if match else 0

@@ -89,6 +89,22 @@ def test_mpiexec_next_to_python_comes_first_unless_path_contains_its_folder(tmp_
     assert mpiexec.find_program(str(tmp_path), "relative:" + system) == system + "/mpiexec"
 
 
+PARENT = ["python", "-E", "-s", "-S", "/lib/_launch/rank_parent.py"]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python train.py --lr 1", "python -m mpi4py train.py --lr 1"),
+        ("python -m package.train", "python -m mpi4py -m package.train"),
+        ("python -m mpi4py train.py", "python -m mpi4py train.py"),
+        ("python -m mpi4py.futures train.py", "python -m mpi4py.futures train.py"),
+    ],
+)
+def test_scripts_run_through_mpi4py(command, expected):
+    assert load("mpiexec").through_mpi4py([*PARENT, *command.split()]) == [*PARENT, *expected.split()]
+
+
 def test_missing_mpiexec_is_explained(tmp_path):
     command = [PYTHON, "-E", "-s", "-S", str(LAUNCH / "mpiexec.py"), "2", "true"]
     done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)

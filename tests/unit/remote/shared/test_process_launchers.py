@@ -12,8 +12,8 @@ ACCELERATE = "/py -m accelerate.commands.launch --num_processes {} --num_machine
 ACCELERATE += " --dynamo_backend no --main_process_port 0"
 COMMANDS = {
     ("torchrun", 4, False): f"/py -m torch.distributed.run --standalone --nproc_per_node 4 --no_python {PARENT}",
-    ("mpiexec", 4, False): f"{MPIEXEC} 4 {PARENT}",
-    ("mpiexec", 4, True): f"{MPIEXEC} --container 4 {PARENT}",
+    ("mpiexec", 4, False): f"{MPIEXEC} --python 4 {PARENT}",
+    ("mpiexec", 4, True): f"{MPIEXEC} --container --python 4 {PARENT}",
     ("accelerate", 4, False): f"{ACCELERATE.format(4)} --multi_gpu --no_python {PARENT}",
     ("accelerate", 1, False): f"{ACCELERATE.format(1)} --no_python {PARENT}",
 }
@@ -24,6 +24,12 @@ def test_command(launcher, count, contained):
     processes = {"launcher": launcher, "count": "gpu", "python": "/py", "library": "/lib"}
     command = launch_command(processes, count, contained, ["/py", "train.py", "--lr", "0.1"])
     assert " ".join(command) == COMMANDS[launcher, count, contained]
+
+
+def test_other_programs_than_python():
+    processes = {"launcher": "mpiexec", "count": "2", "python": "/py", "library": "/lib"}
+    command = launch_command(processes, 2, False, ["./train", "--lr"])
+    assert " ".join(command) == f"{MPIEXEC} 2 {PARENT.partition(' /py train')[0]} ./train --lr"
 
 
 def test_variables():

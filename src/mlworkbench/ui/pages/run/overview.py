@@ -10,6 +10,7 @@ from nicegui import ui
 from ....metric_goal import MAX
 from ....report.attempt_history import attempt_count, describe_attempt
 from ....report.output_locations import describe_unkept
+from ....report.rank_list import rank_pairs
 from ....report.run_records import left_out
 from ....report.units import duration, pluralize, size
 from ....report.value_format import format_value
@@ -91,6 +92,7 @@ def _properties(context: RunPageContext) -> None:
         ("Duration", duration(run.duration) if run.duration is not None else None),
         ("Attempts", attempt_count(run)),
         *(("", describe_attempt(attempt)) for attempt in run.attempts[-_MAX_ATTEMPTS:]),
+        *rank_pairs(run),
         ("Exit code", str(run.exit) if run.exit is not None else None),
         ("Signal", str(run.signal) if run.signal is not None else None),
         ("User", plain(spec.user, 100) if spec.user else None),

@@ -1,4 +1,4 @@
-"""The parent of one rank: runs a command, and records how it ended in ``ranks/`` of the run folder.
+"""The parent of one rank: runs a command, and records how it ended in ``ranks/`` of the run folder, or of the attempt.
 
     python -E -s -S rank_parent.py COMMAND [ARGUMENT…]
 
@@ -28,7 +28,7 @@ class Rank(object):
     """The process of one rank, and what is recorded about it."""
 
     def __init__(self, folder, number):
-        self.path = os.path.join(folder, "ranks", "%d.json" % number) if folder else None
+        self.path = os.path.join(folder, "%d.json" % number) if folder else None
         self.facts = {
             "rank": number,
             "host": os.uname().nodename,
@@ -124,8 +124,17 @@ def _execute(command, stderr, parent):
         os._exit(_NOT_STARTED)
 
 
+def find_folder(environ):
+    """Return the folder for records. Each attempt after the first has its own, as all its files."""
+    run, attempt = environ.get("MLW_RUN_FOLDER"), environ.get("MLW_ATTEMPT", "")
+    if not run:
+        return None
+    is_first = not attempt.isdigit() or int(attempt) < 2
+    return os.path.join(run, "ranks") if is_first else os.path.join(run, "attempts", attempt, "ranks")
+
+
 def main(command):
-    rank = Rank(os.environ.get("MLW_RUN_FOLDER"), read_rank(os.environ))
+    rank = Rank(find_folder(os.environ), read_rank(os.environ))
     reader, writer = os.pipe()
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)
