@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tests.e2e.test_notebook import write_notebook
 from tests.e2e.test_tracking import LocalTarget
 from tests.machines.network import wait_until
 
@@ -57,12 +58,14 @@ def test_kept_files_are_outputs(user, project):
     assert user.info(done.run)["outputs"] == 8
 
 
-def test_kept_files_are_downloaded(shared_target):
+def test_kept_files_of_a_notebook_are_downloaded(shared_target):
+    """Also a test of notebooks on another machine."""
     target = shared_target()
-    (target.project / "train.py").write_text(LEAVE.replace("data/", "outputs/"))
+    cells = LEAVE.replace("data/", "outputs/"), "import sys\nsys.argv[1] + ' on the target'"
+    write_notebook(target.project / "explore.ipynb", *cells)
     keep(target.project, target.name, "wandb", "lightning_logs/")
-    done = target.submit("train.py")
-    assert done.code == 0, done
+    done = target.submit("explore.ipynb", "ran")
+    assert done.code == 0 and "'ran on the target'" in done.out, done
     outputs = target.laptop.folder(done.run) / "work" / "outputs"
     assert (outputs / "lightning_logs" / "v0" / "checkpoints" / "a.ckpt").read_text() == "x" * 10
     assert (outputs / "wandb" / "run-1" / "x.wandb").exists()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sysconfig
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,14 @@ print(json.dumps(results))
 """
 
 
+RECORD_RUNS = """
+import mlworkbench
+for value, name in enumerate(["one", "two"], 1):
+    with mlworkbench.start_run(name=name):
+        mlworkbench.log("loss", value)
+"""
+
+
 @pytest.fixture(scope="module")
 def kernel_python():
     """A user's environment with Jupyter's kernel. mlworkbench comes from PYTHONPATH."""
@@ -48,11 +58,11 @@ def notebook(user, kernel_python):
     sources = [Path(mlworkbench.__file__).parents[1], Path(sysconfig.get_paths()["purelib"])]
     env = {**user.env, "PYTHONPATH": ":".join(map(str, sources))}
 
-    def run(project: Path, *cells: str) -> list[list[str]]:
+    def run(project: Path, *cells: str, **variables: str) -> list[list[str]]:
         done = subprocess.run(
             [kernel_python, "-c", CLIENT],
             cwd=project,
-            env=env,
+            env={**env, **variables},
             input=json.dumps(cells),
             capture_output=True,
             text=True,
@@ -81,7 +91,11 @@ def test_magic_and_function_use_the_python_of_the_kernel(user, notebook, kernel_
         "!echo from the shell",
         "def half(value):\n    return value / rate\nhalf(1)",
     )
-    loaded, submitted, failed, called, as_notebook, divided = notebook(
+    itself_file = project / "notes" / "itself.ipynb"
+    itself_file.parent.mkdir()
+    write_notebook(itself_file, "%mlw submit", "print('from the notebook itself')")
+    os.utime(itself_file, 2 * (time.time() + 3600,))  # saved after all cells of this test
+    loaded, submitted, failed, called, as_notebook, divided, recorded, itself, touched, outdated = notebook(
         project,
         "%load_ext mlworkbench\nrate = 0.5",
         "%mlw submit train.py {rate} 'two words'",
@@ -91,6 +105,11 @@ run = mlworkbench.submit(".", mlworkbench.Request("train.py", ["0.25"]))
 print(run.wait().status.value, *run.logs())""",
         "%mlw submit explore.ipynb 0.5",
         "%mlw submit explore.ipynb 0",
+        RECORD_RUNS,
+        "%mlw submit",
+        f"import os, time; os.utime({str(itself_file)!r}, 2 * (time.time() - 3600,))",
+        "%mlw submit",
+        JPY_SESSION_NAME=str(itself_file),
     )
     assert loaded == ["ok", ""]
     assert submitted[0] == "ok"
@@ -107,6 +126,14 @@ print(run.wait().status.value, *run.logs())""",
     assert 'File "explore.ipynb, cell 5", line 2, in half\n    return value / rate' in divided[1]
     assert "Cause:     ZeroDivisionError" in divided[1]
     assert "notebook.py" not in divided[1], "only the frames of the user"
+    assert recorded[0] == "ok", recorded[1]
+    listed = json.loads(user.mlw("history", "list", "--all", "-o", "json", cwd=project).out)
+    runs = {run["name"]: (run["loss"], run["status"]) for run in listed if run["name"]}
+    assert runs["one"] == (1, "Completed") and runs["two"] == (2, "Completed"), runs
+    assert "submitting itself.ipynb" in itself[1] and "from the notebook itself" in itself[1], itself[1]
+    assert "was saved" not in itself[1]
+    assert touched[0] == "ok", touched[1]
+    assert "note: itself.ipynb was saved 1 h ago, without a cell that ran since; save the notebook" in outdated[1]
 
 
 def test_a_terminal_of_jupyter_names_the_python(user, kernel_python):

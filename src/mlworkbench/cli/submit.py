@@ -26,6 +26,7 @@ from ..submission import Draft
 from ..submit_request import Request
 from . import render, sweep_options
 from .command import Command, option_section
+from .current_notebook import current_notebook
 from .follow_view import watch
 from .options import (
     ALLOW_MOUNT,
@@ -244,6 +245,8 @@ def _build_request(options: dict[str, Any]) -> Request:
         runconfig, arguments = _configuration_name(arguments, runconfig), ()
     if kind != "script" and not arguments:
         raise UsageError("no command given after --" if kind == "command" else "no module given after -m")
+    if kind == "script" and runconfig is options["runconfig"] and not arguments:
+        arguments = current_notebook()
     unchanged = "target key name tags secrets locked upgrade send_packages unchecked gpus retries retry_delay resume"
     unchanged += " launcher processes"
     return Request(

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 
 from ..model import Interpreter
 
-KERNEL_PYTHON = "MLW_KERNEL_PYTHON"  # set by the magic %mlw for the process that it starts
+# Set by the magic %mlw for the process that it starts.
+KERNEL_PYTHON = "MLW_KERNEL_PYTHON"
+KERNEL_NOTEBOOK = "MLW_KERNEL_NOTEBOOK"  # path of the notebook
+IS_UNSAVED = "MLW_KERNEL_NOTEBOOK_UNSAVED"  # not empty if a cell that ran is not in the file
 # Set by Jupyter: the first for kernels and the commands in their cells, the others also for terminals.
 _JUPYTER_VARIABLES = ("JPY_PARENT_PID", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL")
 
