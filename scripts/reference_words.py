@@ -51,7 +51,7 @@ ENDINGS = {
     run_endings.SUCCEEDED: "The script returned 0.",
     run_endings.FAILED: "The script returned a nonzero exit code (`failed (exit 3)`), or a signal ended it (`failed (signal 15)`). The cause contains the exception and the line in your code.",
     run_endings.OUT_OF_MEMORY: "The kernel killed the script, or a child process in its container, because memory ran out. The script itself may still have returned 0, but its results may be incomplete.",
-    run_endings.TIMEOUT: "The run reached its `--timeout` and was stopped.",
+    run_endings.TIMEOUT: "The run reached its `--timeout`, or the time limit of its Slurm job, and was stopped.",
     run_endings.CANCELLED: "The run was canceled. It stopped after SIGTERM, or had not started.",
     run_endings.CANCELLED_FORCED: "The run was canceled. It did not stop after SIGTERM within the grace period, so it was killed.",
     run_endings.ENVIRONMENT_FAILED: "The packages could not be installed. The script did not start. `build.log` contains the details.",
@@ -60,6 +60,9 @@ ENDINGS = {
     run_endings.TARGET_RESTARTED: "The target is a container (a rented pod) and was restarted during the run.",
     run_endings.TARGET_LOST: "The run folder on the machine was deleted, or you ended the run with `mlw cancel --forget`.",
     run_endings.ENGINE_STOPPED: "The container engine or a user stopped the container.",
+    run_endings.NODE_FAILURE: "A node of the Slurm job failed, and the run does not continue on another one.",
+    run_endings.PREEMPTED: "Slurm ended the job for one with a higher priority, and the run does not continue.",
+    run_endings.REQUEUED: "Slurm requeued the job. This is the ending of an attempt; the next attempt follows.",
     run_endings.EXIT_UNKNOWN: "The process has ended, but no exit status was recorded. The cause gives the reason. The log and outputs may be complete.",
 }
 
@@ -87,7 +90,7 @@ OF_RUNS = (
 EVENTS = {
     "accepted": (
         "A supervisor accepted the run",
-        "`machine`, `boot_id`, `processes`: identity of the machine, boot, and process table; `protocol`; `pid`; `root`: ID of the root folder",
+        "`machine`, `boot_id`, `processes`: identity of the machine, boot, and process table; `protocol`; `pid`; `root`: ID of the root folder; in a Slurm job, `job` and `restart`: its ID, and how often Slurm restarted it",
     ),
     "step": (
         "A preparation step began",

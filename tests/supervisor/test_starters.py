@@ -140,7 +140,7 @@ def test_a_run_in_the_queue_is_not_started_again_and_not_judged(cluster):
     assert cluster.start("r", "n2")["claimed"], "the answer was lost, and the client asks again"
     assert os.listdir(cluster.jobs) == ["job-0"]
     standing = {"state": "queued", "position": 1}
-    assert cluster.call("adopt", "r") == {"ok": True, "state": "supervised", "standing": standing}
+    assert cluster.call("adopt", "r") == {"ok": True, "state": "scheduled", "standing": standing}
     host = LocalHost(Root(str(cluster.root)), cluster.env)
     assert host.news("r", {}, 100).claimed, "a client must not take it for an interrupted submit"
     assert cluster.begin("job-0")["claimed"]
@@ -210,7 +210,7 @@ def test_a_scheduler_that_does_not_respond_is_no_evidence(cluster):
     cluster.start("r")
     cluster.plugin.write_text(cluster.plugin.read_text() + "\ndef status(handles): raise OSError('timed out')\n")
     answer = cluster.call("adopt", "r")
-    assert answer["state"] == "supervised"
+    assert answer["state"] == "scheduled"
     assert answer["standing"] == {"state": "unknown", "reason": "OSError: timed out"}
 
 

@@ -24,6 +24,7 @@ class News:
     exists: bool = True  # the run folder exists
     claimed: bool = True  # a supervisor has claimed the run, whether it is still alive or not
     supervised: bool = True  # a supervisor is watching the run now
+    scheduled: bool = False  # a scheduler starts the run, and only the scheduler can report whether it still executes
     pending: bool = False  # the metrics files contain more than fits in this answer
     unwritten_reason: str = ""  # why the host cannot save the run's known ending
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from .allocation import current
 from .restart_detection import origin
 from .shared import machine
 from .shared.atomic_files import read_json, write_part
@@ -23,6 +24,7 @@ def claim(run: RunFolder, nonce: str) -> bool:
     temporary = "%s.%s" % (run.claim, nonce)
     os.makedirs(temporary, mode=0o700, exist_ok=True)
     owner = dict(origin(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
+    owner.update(current().facts)
     write_part(os.path.join(temporary, "owner.json"), owner)
     failpoint("claiming")
     try:
@@ -35,6 +37,10 @@ def claim(run: RunFolder, nonce: str) -> bool:
 
 class Superseded(Exception):
     """Exception for an attempt that must stop, because a newer one has been claimed."""
+
+
+class Interrupted(Superseded):
+    """Exception for an attempt that a scheduler ends without ending the run: another execution of its job follows."""
 
 
 def is_superseded(run: RunFolder) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from .allocation import current
 from .shared import machine
 from .shared.atomic_files import read_json, write_atomic, write_once, write_unsynced
 from .shared.client_id import CLIENT
@@ -43,8 +44,9 @@ def ensure_root_identity(root: Root) -> Optional[str]:
 
 
 def accepted_data(root: Root) -> Message:
-    """Return the data of the ``accepted`` event: the accepting process, and the root folder's ID."""
-    return dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid(), root=root_identity(root))
+    """Return the data of the ``accepted`` event: the accepting process, its allocation, and the root folder's ID."""
+    facts = dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid(), root=root_identity(root))
+    return dict(facts, **current().facts)
 
 
 def client_file(root: Root, client: str) -> str:

@@ -1,6 +1,12 @@
-"""Explain why the script failed: from the record of a rank, or from the end of the log."""
+"""Decide how a run ended, and explain why the script failed: from the record of a rank, or from the end of the log."""
 
 from __future__ import annotations
+
+from .allocation import SCHEDULER, current
+from .shared import machine, run_endings
+from .shared.atomic_files import read_json
+from .shared.failure import extend_message
+from .sweep_log import is_disk_full
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
@@ -9,6 +15,75 @@ if TYPE_CHECKING:
     from .run_spec import Spec
     from .shared.failure import Reason
     from .shared.layout import RunFolder
+    from .stopping import Stopping
+
+_OOM_ELSEWHERE = "; meanwhile the kernel killed a process on this machine because memory ran out"
+
+
+class Outcome:
+    """How a run ended. ``result`` is the exit status, of the rank that failed first if there are several."""
+
+    def __init__(self, run: RunFolder, spec: Spec, result: Dict[str, Any]) -> None:
+        self.ending = run_endings.EXIT_UNKNOWN
+        self.reason: Optional[Reason] = None
+        self.rank = failed_rank(run, spec, result)
+        if self.rank is not None and self.rank["ended"] is not None:  # the launcher's own exit code is always the same
+            result = dict(result, code=self.rank["code"], signal=self.rank["signal"])
+        self.result = result
+        self.oom = False
+        self._run = run
+        self._spec = spec
+
+    def explain_failure(self, mask: Callable[[str], str], log_start: int) -> Reason:
+        return explain(self._run, self._spec, self.result, self.rank, mask, log_start)
+
+    def extend(self, reason: Optional[Reason]) -> Optional[Reason]:
+        """Add what may have caused a failure elsewhere."""
+        if self.ending != run_endings.FAILED or not reason:
+            return reason
+        if is_disk_full(self._run.path):
+            reason = extend_message(reason, "; the disk that holds %s is full" % self._run.path)
+        return extend_message(reason, _OOM_ELSEWHERE) if self.oom else reason
+
+
+def decide_ending(
+    run: RunFolder, spec: Spec, stopping: Stopping, facts: Optional[Dict[str, Any]], result: Dict[str, Any]
+) -> Optional[Outcome]:
+    """Decide how a run ended. Return None if it did not end: the scheduler starts it again, or says more later."""
+    outcome = Outcome(run, spec, result)
+    kills, kills_before = machine.oom_kills(), facts.get("oom_kills") if facts else None
+    outcome.oom = kills is not None and kills_before is not None and kills > kills_before
+    outcome.oom = outcome.oom and _is_same_machine(run)
+    stop = stopping.reason(facts, result)
+    if stop == SCHEDULER:
+        interruption = current().interruption()
+        if interruption is None:
+            return None
+        outcome.ending, outcome.reason = interruption
+        return outcome
+    outcome.ending, outcome.reason = run_endings.decide(outcome.result, stop, stopping.forced, outcome.oom)
+    if outcome.ending == run_endings.TIMEOUT:
+        limit = spec.get("timeout")
+        reason = current().limit_reason() if limit is None else "stopped after the time limit of %g s" % limit
+        outcome.reason = reason
+    elif stop == "cancel" and not result.get("unstarted"):
+        outcome.reason = "canceled by %s" % ((read_json(run.cancel) or {}).get("by") or "an unknown user")
+    return outcome
+
+
+def is_own_end(result: Dict[str, Any], why: Optional[str], ending: str) -> bool:
+    """Return whether an exit status explains the end of a run. ``ending``: what the scheduler reports about its job.
+
+    A script that the scheduler stops may exit with any status.
+    """
+    if why == SCHEDULER:
+        return False
+    return result["signal"] is None or why is not None or ending == run_endings.EXIT_UNKNOWN
+
+
+def _is_same_machine(run: RunFolder) -> bool:
+    """Return whether the supervisor that claimed the run is or was on this machine, since its last boot."""
+    return (read_json(run.owner) or {}).get("boot_id") in (None, machine.identity()["boot_id"])
 
 
 def failed_rank(run: RunFolder, spec: Spec, result: Dict[str, Any]) -> Optional[Dict[str, Any]]:

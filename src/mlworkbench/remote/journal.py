@@ -49,7 +49,7 @@ class Journal:
         self.ended_attempts = 0
         self.log_start = 0  # size of the log when the current attempt started
         self._end = self._read_events(self._descriptor)  # offset after the last complete line
-        self._attempt = run.at(self.ended_attempts + 1)
+        self._attempt = run.at(max(run.attempt, self.ended_attempts + 1))
 
     def _read_events(self, descriptor: int) -> int:
         """Read the events of a predecessor, which may have died while writing a line.

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 
+from .allocation import current
 from .claim import is_superseded
 from .journal import write_with_reserve
 from .markers import confirm_started, write_exit
@@ -52,8 +53,13 @@ def decide_start(run: RunFolder, decision: str, reason: Optional[Reason] = None,
 
 
 def child_environment(spec: Spec, secrets: Dict[str, str]) -> Dict[str, str]:
-    """Return the script's environment: inherited variables that the spec allows, run variables, and secrets."""
-    environment = {name: os.environ[name] for name in spec["inherit"] if name in os.environ}
+    """Return the script's environment: inherited variables that the spec allows, run variables, and secrets.
+
+    A job of a scheduler has only the variables that it was given or has set itself, so all of them are inherited.
+    """
+    of_job = current().environment
+    inherited = {name: os.environ[name] for name in spec["inherit"] if name in os.environ}
+    environment = dict(inherited if of_job is None else of_job)
     environment.update(spec["environment"])
     environment.update(secrets)
     if spec.get("path"):  # the environment's programs come before the machine's

@@ -22,7 +22,8 @@ from .shared.atomic_files import read_json, write_atomic, write_once
 from .shared.failpoint import failpoint
 from .shared.layout import Root, RunFolder
 from .shared.protocol_versions import SPEC
-from .shared.starter_names import ENDED
+from .shared.run_endings import CANCELLED
+from .shared.starter_names import ENDED, SLURM
 from .starters import starter
 from .supervision import Supervision, ensure_conductor, make_conductor
 from .supervisor import Supervisor
@@ -72,9 +73,13 @@ def supervise(root: Root, run: RunFolder, arguments: "list[str]", message: Messa
     umask, spec = restrict_umask(), read_spec(run)
     if spec is None:
         return {"ok": False, "problem": "no run in %s" % run.path}
-    run_in_this_process(
-        run, Supervision(root, run, spec, arguments[0], message.get("secrets", {}), umask, COMMANDS).work
-    )
+    supervision = Supervision(root, run, spec, arguments[0], message.get("secrets", {}), umask, COMMANDS)
+    work = supervision.work
+    if starter.starter_name(spec) == SLURM:
+        from .slurm.job_supervision import JobSupervision  # noqa: PLC0415 - only in jobs of Slurm
+
+        work = JobSupervision(supervision).work
+    run_in_this_process(run, work)
     raise AssertionError
 
 
@@ -95,9 +100,13 @@ def adopt(root: Root, run: RunFolder, arguments: "list[str]", message: Message) 
         return {"ok": True, "state": "lost" if _is_lost(root, run, message.get("root")) else "away"}
     job = starter.read_status(run)
     if job is not None and job["state"] != ENDED:
-        return {"ok": True, "state": "supervised", "standing": job}
+        return {"ok": True, "state": "scheduled", "standing": job}
+    if job is not None and _has_ended(run):
+        return {"ok": True, "state": "finished"}
     if owner is None:
         return {"ok": True, "state": "unclaimed"} if job is None else _close_unclaimed(root, run, spec, job)
+    if job is not None and "ending" in job:
+        return _end_job(root, run, spec, job)
     change = change_since(owner)
     if change == ELSEWHERE or (change == RESTARTED and machine.is_locked(run.watcher_lock)):  # its launcher is alive
         return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}
@@ -123,13 +132,41 @@ def adopt(root: Root, run: RunFolder, arguments: "list[str]", message: Message) 
     return run_in_background(run, body)
 
 
+def _has_ended(run: RunFolder) -> bool:
+    from .environments.environment_usage import has_ended  # noqa: PLC0415 - only under a scheduler
+
+    return has_ended(run)
+
+
 def _close_unclaimed(root: Root, run: RunFolder, spec: Spec, job: JobStatus) -> Message:
     """Record that a run never starts, because its scheduler job ended before a supervisor claimed it."""
     reason = "the job ended before the run started" + ("; %s" % job["reason"] if job.get("reason") else "")
-    decide_start(run, "never", reason)
+    is_canceled = job.get("ending") == CANCELLED
+    decide_start(run, "never", str(job["reason"]) if is_canceled else reason, CANCELLED if is_canceled else None)
     umask = restrict_umask()
     response = run_in_background(run, Supervision(root, run, spec, os.urandom(8).hex(), {}, umask, COMMANDS).work)
     return dict(response, state="adopted") if response.get("ok") else response
+
+
+def _end_job(root: Root, run: RunFolder, spec: Spec, job: JobStatus) -> Message:
+    """Record the ending of a run whose scheduler job has ended without one.
+
+    Only the scheduler's report counts: the supervisor's lock, PID, and boot belong to another machine.
+    """
+    umask = restrict_umask()
+
+    def body(respond: Callable[[Message], None]) -> None:
+        if machine.lock(os.path.join(run.path, "ending")) is None:
+            respond({"ok": True, "state": "scheduled", "standing": job})
+            return
+        supervisor = Supervisor(root, run, spec, umask)
+        if "finished" in supervisor.journal.kinds:
+            respond({"ok": True, "state": "finished"})
+            return
+        supervisor.on_settled = lambda: respond({"ok": True, "state": "adopted", "pid": os.getpid()})
+        supervisor.end_job(job["ending"], job.get("reason") or "the job has ended")
+
+    return run_in_background(run, body)
 
 
 def _is_lost(root: Root, run: RunFolder, recorded: Optional[str]) -> bool:

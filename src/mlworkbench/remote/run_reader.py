@@ -51,7 +51,8 @@ class RunUpdates:
         run = self._run
         # Check the lock first, so as not to miss what a supervisor wrote before it released the lock.
         supervised = machine.is_locked(run.lock)
-        return {"exists": os.path.exists(run.spec), "claimed": is_claimed(run), "supervised": supervised}
+        exists, scheduled = os.path.exists(run.spec), os.path.exists(run.handle)
+        return {"exists": exists, "claimed": is_claimed(run), "supervised": supervised, "scheduled": scheduled}
 
     def unwritten_reason(self) -> str:
         """Return why the ending of a finished run cannot be written, or "" if no ending is waiting to be written."""
@@ -60,10 +61,15 @@ class RunUpdates:
     def wait(self, seconds: float, pause: Callable[[float], bool]) -> None:
         """Wait until there are new bytes, ``pause`` returns true, or ``seconds`` have passed."""
         started_at = time.monotonic()
-        while not self._has_updates() and all(self.status().values()):
+        while not self._has_updates() and self._is_active():
             elapsed = time.monotonic() - started_at
             if elapsed >= seconds or pause(min(MAX_PAUSE, max(MIN_PAUSE, PAUSE_SHARE * elapsed), seconds - elapsed)):
                 return
+
+    def _is_active(self) -> bool:
+        """Return whether something may write new bytes: a supervisor, or a job of a scheduler."""
+        status = self.status()
+        return status["exists"] and status["claimed"] and (status["supervised"] or status["scheduled"])
 
     def _has_updates(self) -> bool:
         exhausted = metric_limits.bytes_left(self._offsets) <= 0

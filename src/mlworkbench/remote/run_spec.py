@@ -28,6 +28,9 @@ if TYPE_CHECKING:
         inherit: List[str]  # variables that the script inherits from the target
         unpassed: List[str]  # known variables that were set in the submitting shell, but not passed
         starter: str  # "detached", or "plugin:" followed by the name of an uploaded file
+        scheduler: Dict[
+            str, Any
+        ]  # what a scheduler is asked for: partition, time in seconds, gpus, setup, options, ...
         secrets: List[str]  # names; the values are sent separately
         compute: Dict[str, Any]
         runconfig: str

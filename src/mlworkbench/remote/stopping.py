@@ -6,6 +6,7 @@ import math
 import os
 import time
 
+from .allocation import current
 from .journal import Journal, log, write_with_reserve
 from .shared.atomic_files import read_json, write_atomic
 from .shared.failpoint import failpoint
@@ -69,7 +70,7 @@ class Stopping:
             return "cancel"
         limit = self._spec.get("timeout")
         is_late = limit is not None and facts is not None and time.monotonic() - facts["clock"] >= limit
-        return "timeout" if is_late else None
+        return "timeout" if is_late else current().stop_reason()
 
     def _begin_if_requested(self, facts: Facts) -> None:
         why = self._stop_reason(facts)

@@ -53,7 +53,7 @@ class Supervision:
         self.spec = spec
         self.nonce = nonce
         self.secrets = secrets
-        self._umask = umask
+        self.umask = umask
         self._commands = commands  # for the children of a sweep
 
     @property
@@ -88,7 +88,7 @@ class Supervision:
         if conductor is not None:
             conductor.begin()
             return
-        supervisor = Supervisor(root, run, spec, self._umask)
+        supervisor = Supervisor(root, run, spec, self.umask)
         supervise_attempts(supervisor, lambda: supervisor.begin(self.secrets))
         ensure_conductor(root, spec, {"secrets": self.secrets}, self._commands["adopt"])
 

@@ -11,11 +11,11 @@ import time
 
 from .attempts import canceled_early, claim_attempt, died_early, retry_delay, wait_for_attempt, with_attempt
 from .checkpoints import NoCheckpoints, prepare_checkpoints, remove_empty_checkpoints
-from .claim import require_newest
+from .claim import Interrupted, require_newest
 from .client_registry import accepted_data
 from .companions.group import make_companions
 from .environments.environment_step import hold_environment, prepare_environment
-from .explanation import describe_ranks, explain, failed_rank
+from .explanation import decide_ending, describe_ranks, is_own_end
 from .heartbeat import Heartbeat
 from .journal import ATTEMPT_ENDED, Journal, log, release_reserve, reserve_space
 from .launcher import decide_start
@@ -30,11 +30,11 @@ from .run_spec import read_spec
 from .shared import machine, run_endings
 from .shared.atomic_files import read_json
 from .shared.failpoint import enter_attempt, failpoint
-from .shared.failure import extend_message, mask_values, parse_failure
+from .shared.failure import mask_values, parse_failure
 from .shared.layout import Root, RunFolder
 from .shared.metric_limits import list_unread
 from .stopping import Stopping
-from .sweep_log import file_size, is_disk_full
+from .sweep_log import file_size
 from .work import make_work
 from .working_copy import create_working_copy, recycle_working_copy
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 CHECK_INTERVAL = 0.4  # maximum seconds until a cancel is noticed
 _RANK_GRACE = 5.0  # seconds for ranks that outlive a launcher that failed
-_OOM_ELSEWHERE = "; meanwhile the kernel killed a process on this machine because memory ran out"
 
 
 class Supervisor:
@@ -75,7 +74,8 @@ class Supervisor:
     def begin(self, secrets: Dict[str, str]) -> None:
         """Supervise a new run from its claim to the end of its first attempt."""
         self._secrets = secrets
-        self.journal.add("accepted", accepted_data(self.root))
+        if "accepted" not in self.journal.kinds:  # a starter may have recorded it
+            self.journal.add("accepted", accepted_data(self.root))
         failpoint("accepted")
         if self._is_canceled():
             self.refuse_start(canceled_early(self.run.attempt))
@@ -88,9 +88,13 @@ class Supervisor:
     def begin_again(self) -> None:
         """Supervise an attempt after the first, from its claim to its end."""
         enter_attempt(self.run.attempt)
-        if not claim_attempt(self.run):
-            return
-        failpoint("attempt-claimed")
+        if claim_attempt(self.run):
+            failpoint("attempt-claimed")
+            self.begin_claimed()
+
+    def begin_claimed(self, secrets: Optional[Dict[str, str]] = None) -> None:
+        """Supervise a claimed attempt after the first. ``secrets``: of a supervisor that had no earlier attempt."""
+        self._secrets = self._secrets if secrets is None else secrets
         if wait_for_attempt(self._delay, self._is_canceled, self._beat, CHECK_INTERVAL):
             self._prepare_and_start()
         else:
@@ -120,7 +124,7 @@ class Supervisor:
 
     def _prepare(self) -> Optional[Reason]:
         """Prepare the code, environment, and folders. Return the environment's problem, if any."""
-        if self.run.attempt == 1:  # later attempts continue in the same working copy
+        if self.run.attempt == 1 or not os.path.exists(self.run.work):  # later attempts continue in the same copy
             self.journal.add("step", {"step": "code", "snapshot": self.spec["snapshot"]})
             contained = bool(self.spec.get("container"))
             create_working_copy(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
@@ -206,11 +210,26 @@ class Supervisor:
         if result:
             self._stopping.restore()
             self.conclude(result)
-            return
-        decide_start(self.run, "never", message)
+        else:
+            self._finish_interrupted(ending, message, message + " during the run", None)
+
+    def end_job(self, ending: str, reason: str) -> None:
+        """Record the ending of a run whose scheduler job has ended, from its exit status or the scheduler's report."""
+        decision, result = read_start_decision(self.run), read_exit(self.run)
+        self._stopping.restore()
+        if decision and decision["decision"] == "never":
+            self.finish_unstarted(decision)
+        elif result and is_own_end(result, self._stopping.why, ending):
+            self.conclude(result)
+        else:
+            ending = run_endings.CANCELLED if self._is_canceled() else ending
+            self._finish_interrupted(ending, reason, reason, result)
+
+    def _finish_interrupted(self, ending: str, problem: str, reason: str, result: Optional[Dict[str, Any]]) -> None:
+        decide_start(self.run, "never", problem)
         self._notify_settled()
         self._companions.end(read_started(self.run))
-        self.finish(ending, message + " during the run", None)
+        self.finish(ending, reason, result)
 
     # -- watch -------------------------------------------------------------------------------------
 
@@ -283,30 +302,16 @@ class Supervisor:
         require_newest(self.run)
         self._record_exit(result)
         facts = self._started_facts()
-        kills = machine.oom_kills()
-        kills_before = facts.get("oom_kills") if facts else None
-        oom = kills is not None and kills_before is not None and kills > kills_before
-        stop = self._stopping.reason(facts, result)
-        rank = failed_rank(self.run, self.spec, result)
-        if rank is not None and rank["ended"] is not None:  # the launcher's own exit code is always the same
-            result = dict(result, code=rank["code"], signal=rank["signal"])
-        ending, reason = run_endings.decide(result, stop, self._stopping.forced, oom)
-        if ending == run_endings.TIMEOUT:
-            reason = "stopped after the time limit of %g s" % self.spec["timeout"]
-        elif stop == "cancel" and not result.get("unstarted"):
-            reason = "canceled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "an unknown user")
+        outcome = decide_ending(self.run, self.spec, self._stopping, facts, result)
+        if outcome is None:
+            raise Interrupted
+        ending, reason = outcome.ending, outcome.reason
         self._notify_settled()
         self._companions.end(facts)
-        failed = ending == run_endings.FAILED
-        if failed:
-            reason = explain(self.run, self.spec, result, rank, self._mask_secrets, self.journal.log_start)
-        ending, reason = self._companions.explain(ending, reason, result)
-        if failed and reason:
-            if is_disk_full(self.run.path):
-                reason = extend_message(reason, "; the disk that holds %s is full" % self.run.path)
-            if oom:
-                reason = extend_message(reason, _OOM_ELSEWHERE)
-        self.finish(ending, reason, result)
+        if ending == run_endings.FAILED:
+            reason = outcome.explain_failure(self._mask_secrets, self.journal.log_start)
+        ending, reason = self._companions.explain(ending, reason, outcome.result)
+        self.finish(ending, outcome.extend(reason), outcome.result)
 
     def _mask_secrets(self, text: str) -> str:
         """Mask secrets in ``text``. Return "" if the secrets are not known."""

@@ -20,6 +20,8 @@ _BY_ENDING = {
     run_endings.OUT_OF_MEMORY: OUT_OF_MEMORY,
     run_endings.EXIT_UNKNOWN: LOST,
     run_endings.ENGINE_STOPPED: LOST,
+    run_endings.PREEMPTED: PREEMPTED,
+    run_endings.NODE_FAILURE: NODE_FAILURE,
 }
 
 

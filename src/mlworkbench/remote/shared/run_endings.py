@@ -23,6 +23,9 @@ TARGET_REBOOTED = "target rebooted"
 TARGET_RESTARTED = "target restarted"
 TARGET_LOST = "target lost the run"
 ENGINE_STOPPED = "engine stopped it"
+NODE_FAILURE = "node failure"
+PREEMPTED = "preempted"
+REQUEUED = "requeued"  # of an attempt only: a new one follows
 EXIT_UNKNOWN = "exit unknown"
 
 ALL = (
@@ -38,6 +41,9 @@ ALL = (
     TARGET_RESTARTED,
     TARGET_LOST,
     ENGINE_STOPPED,
+    NODE_FAILURE,
+    PREEMPTED,
+    REQUEUED,
     EXIT_UNKNOWN,
 )
 
@@ -54,6 +60,9 @@ _FAILURES = {
     TARGET_RESTARTED: ("target-restarted", "run-lost"),
     TARGET_LOST: ("run-lost", "run-lost"),
     ENGINE_STOPPED: ("engine-stopped", "run-lost"),
+    NODE_FAILURE: ("node-failure", "run-lost"),
+    PREEMPTED: ("preempted", None),
+    REQUEUED: ("requeued", None),
     EXIT_UNKNOWN: ("exit-unknown", "run-lost"),
 }
 

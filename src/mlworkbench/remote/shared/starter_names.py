@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 DETACHED = "detached"
+SLURM = "slurm"
 PLUGIN = "plugin:"  # followed by a file name in plugins/
-RUNNING, ENDED, UNKNOWN = "running", "ended", "unknown"  # states defined by mlw; a scheduler may also report "queued"
+QUEUED, RUNNING, ENDED, UNKNOWN = "queued", "running", "ended", "unknown"  # states of a scheduler's job

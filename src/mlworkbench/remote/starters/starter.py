@@ -12,8 +12,9 @@ import os
 
 from ..journal import log
 from ..shared.atomic_files import read_json, write_atomic
+from ..shared.failure import Failed, failure_answer
 from ..shared.layout import Root, RunFolder
-from ..shared.starter_names import DETACHED, ENDED, PLUGIN, UNKNOWN
+from ..shared.starter_names import DETACHED, ENDED, PLUGIN, SLURM, UNKNOWN
 from . import detached
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
@@ -29,10 +30,14 @@ if TYPE_CHECKING:
         """A scheduler's report about a run. ``state`` is always present."""
 
         state: str  # queued, running, ended, or unknown
+        job: str  # the scheduler's ID of the job
         reason: str  # why the job is queued, how it ended, or why its state is unknown
+        hint: str  # what to do about a job that does not start by itself
         position: int  # position in the queue
         estimated_start: float  # Unix timestamp
         nodes: List[str]
+        as_of: float  # Unix timestamp of the last answer, if the scheduler does not respond
+        ending: str  # one of run_endings.ALL: how the run ended if its supervisor recorded nothing
 
     class Starter(Protocol):
         """A starter. Its methods may raise any exception; the caller reports or logs it."""
@@ -62,6 +67,10 @@ def load_starter(name: str) -> Starter:
     """Return the starter with this name. Raise ValueError if there is none."""
     if name == DETACHED:
         return detached
+    if name == SLURM:
+        from . import slurm  # noqa: PLC0415 - other runs do not need it
+
+        return slurm
     plugin = name[len(PLUGIN) :]
     if not name.startswith(PLUGIN) or not plugin.isidentifier():
         raise ValueError("invalid starter %a" % name[:80])
@@ -88,6 +97,8 @@ def start(supervision: Supervision) -> Dict[str, Any]:
     if job is None or job["state"] == ENDED:
         try:
             handle = load_starter(name).start(run, spec, secrets, supervision)
+        except Failed as error:
+            return failure_answer(error.failure)
         except Exception as error:  # noqa: BLE001 - a starter runs scheduler programs, and may be a plugin
             return {"ok": False, "problem": "starter %s failed: %s" % (name, _format_error(error))}
         write_atomic(run.handle, {"starter": name, "handle": handle})

@@ -1,0 +1,124 @@
+"""The jobs of this user in Slurm's queue: one ``squeue`` for all runs, shared by all connections through a cache.
+
+The cache also remembers the last answer for the time when Slurm does not respond.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ..shared import machine
+from ..shared.atomic_files import read_json, write_unsynced
+from .job_record import checked_job
+from .job_states import parse_state
+from .slurm_programs import SlurmError, call
+
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
+
+    from ..shared.layout import Root
+
+    Row = Dict[str, str]
+
+# Fields that exist since Slurm 20.02. The last two may contain any character.
+_FIELDS = ("job", "state", "reason", "start", "end", "nodes", "label")
+_FORMAT = "%A|%T|%r|%S|%e|%N|%j|%k"
+_LABEL = "mlw "  # comments of jobs that mlw has submitted start with this
+MAX_AGE = 1.0  # seconds for which an answer is used again
+_MAX_PAUSE = 30.0  # seconds between calls while Slurm does not respond
+_LOCK_WAIT = 30.0
+
+
+class Queue:
+    """An answer of ``squeue``: rows by job ID. ``error``: why the latest call failed; then the rows are older."""
+
+    def __init__(self, rows: Dict[str, Row], asked_at: float, error: Optional[str]) -> None:
+        self.rows = rows
+        self.asked_at = asked_at
+        self.error = error
+
+    def find(self, name: str, comment: str) -> Optional[Row]:
+        """Return the job with this name and comment; the oldest if there are several, because it may run."""
+        rows = [row for row in self.rows.values() if row["label"] == "%s|%s" % (name, comment)]
+        return min(rows, key=lambda row: int(row["job"])) if rows else None
+
+
+def parse_queue(output: str) -> Dict[str, Row]:
+    """Return the rows of jobs that mlw has submitted. Lines that cannot be parsed are skipped."""
+    rows = {}
+    for line in output.splitlines():
+        fields = line.split("|", len(_FIELDS) - 1)
+        if len(fields) != len(_FIELDS):
+            continue
+        row = dict(zip(_FIELDS, fields))
+        if checked_job(row["job"]) and parse_state(row["state"]) and row["label"].partition("|")[2].startswith(_LABEL):
+            rows[row["job"]] = row
+    return rows
+
+
+def read_queue(root: Root, newer_than: float = 0.0) -> Queue:
+    """Return the queue as it was after ``newer_than``, or with an error. A recent answer is used again."""
+    os.makedirs(root.caches, 0o700, exist_ok=True)
+    path = _cache_path(root)
+    deadline = time.monotonic() + _LOCK_WAIT
+    while True:
+        cache = read_json(path, "rows", "asked_at") or {}
+        queue = _usable(cache, newer_than)
+        if queue is not None:
+            return queue
+        lock = machine.lock(path + ".lock")  # the others wait for the answer to this call
+        if lock is not None or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    try:
+        return _ask(path, read_json(path, "rows", "asked_at") or {})
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _usable(cache: Dict[str, Any], newer_than: float) -> Optional[Queue]:
+    now = time.time()
+    asked_at = float(cache.get("asked_at") or 0.0)
+    if now < float(cache.get("next") or 0.0) <= now + _MAX_PAUSE:  # Slurm did not respond a moment ago
+        return Queue(cache["rows"], asked_at, str(cache.get("error")))
+    newer_than = max(newer_than, float(cache.get("changed") or 0.0))
+    if asked_at > newer_than and 0 <= now - asked_at < MAX_AGE and not cache.get("error"):
+        return Queue(cache["rows"], asked_at, None)
+    return None
+
+
+def _ask(path: str, cache: Dict[str, Any]) -> Queue:
+    asked_at = time.time()
+    try:
+        output = call("squeue", ["-h", "-r", "-t", "all", "-u", "%d" % os.getuid(), "-o", _FORMAT])
+    except SlurmError as error:
+        pause = min(_MAX_PAUSE, max(1.0, 2 * float(cache.get("pause") or 0.0)))
+        kept: Dict[str, Any] = {"rows": cache.get("rows") or {}, "asked_at": cache.get("asked_at") or 0.0}
+        message = str(error.failure["message"])
+        _store(path, dict(kept, error=message, pause=pause, next=time.time() + pause))
+        return Queue(kept["rows"], float(kept["asked_at"]), message)
+    rows = parse_queue(output)
+    _store(path, {"rows": rows, "asked_at": asked_at})
+    return Queue(rows, asked_at, None)
+
+
+def forget_queue(root: Root) -> None:
+    """Make the next query ask Slurm, after a change of the queue. The last answer is kept in case of silence."""
+    path = _cache_path(root)
+    cache = read_json(path, "rows", "asked_at")
+    if cache is not None and not cache.get("error"):
+        _store(path, dict(cache, changed=time.time()))
+
+
+def _cache_path(root: Root) -> str:
+    return os.path.join(root.caches, "slurm-queue.json")
+
+
+def _store(path: str, data: Dict[str, Any]) -> None:
+    try:
+        write_unsynced(path, data)
+    except OSError:
+        return  # disk full: the next call asks Slurm again
