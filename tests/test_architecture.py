@@ -26,12 +26,14 @@ LAYERS = [
             "environment_builds",
             "follow",
             "run_observer",
+            "scheduler_state",
+            "received_data",
             "inferred_state",
         ),
         *("refresh_runs", "fetch_outputs", "import_runs"),
         *("export", "doctor"),
     },
-    {"plan", "process_plan", "submit_request", "passed_variables"},
+    {"plan", "process_plan", "scheduler_plan", "submit_request", "passed_variables"},
     {"sweep_axes", "metric_goal"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},
     {"hosts"},
@@ -46,7 +48,7 @@ LAYERS = [
         "explain",
     },
     {"paths", "model"},
-    {"failure", "retries", "project_dependencies"},
+    {"failure", "retries", "slurm_options", "spec_parts", "project_dependencies"},
     {"errors", "version", "import_isolation", "dataclass_check", "sanitize"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
@@ -104,8 +106,10 @@ OTHER_MEANINGS = {
     # The folder of remote code, the name of this machine in messages, and a label of outputs.
     "hosts/local_host.py": {"local", "remote"},
     **dict.fromkeys(("hosts/ssh_host.py", "ui/pages/run/outputs.py"), {"remote"}),
+    # The starter of the type with the same name.
+    "targets/compute_type.py": {"slurm"},
     # All of the above: remote code never sees a compute type.
-    "remote": {"cluster", "docker", "local", "remote"},
+    "remote": {"cluster", "docker", "local", "remote", "slurm"},
 }
 # Modules that refer to one type instead of the type of a target: for files of May 2017, which had no types, for runs
 # of scripts that were not submitted, and for the defaults of Target and of plugin tests.

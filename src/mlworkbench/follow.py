@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from .errors import HostError
-from .history.journal_parsing import events_before_finish
 from .history.rows import ReadPosition
 from .history.run_folders import make_folder
 from .history.store import History
@@ -29,19 +28,20 @@ from .inferred_state import (
     out_of_contact,
     wait_for_turn,
 )
-from .model import IN_CONTACT, Run, Status
+from .model import IN_CONTACT, JsonDict, Run, Status
+from .received_data import BUILD, CHUNK, download_samples, end_last, new_parts, restore_copy
 from .remote.shared.layout import is_untracked
 from .run_observer import Observer
-from .runfiles.local_copy import LOG, MAX_SAMPLE_BYTES, LocalCopy
+from .runfiles.local_copy import LOG, LocalCopy
+from .scheduler_state import ReportTimer, has_ended, parse_report, with_report
 from .targets.target import Target
 
-CHUNK = 4 * 1024 * 1024
 MIN_POLL, MAX_POLL, POLL_SHARE = 0.004, 0.1, 0.05  # seconds between polls: minimum, maximum, and share of idle time
+MAX_QUEUED_POLL = 2.0  # the maximum for a run that waits for a scheduler
 MAX_WAIT = 5.0  # maximum seconds for which another machine waits for new data before it replies
 FIRST_RETRY, MAX_RETRY = 0.5, 30.0  # seconds between attempts to reconnect
 SERIES_INTERVAL = 5.0  # seconds between updates of the stored series
 ADOPT_INTERVAL = 1.0  # seconds between attempts to start a new supervisor
-BUILD, EVENTS = "build.log", "events.jsonl"
 GPU_SAMPLES, USAGE_SAMPLES = "gpu.jsonl", "effort.jsonl"
 
 
@@ -49,7 +49,8 @@ class Follower:
     """A follower of one run. ``run`` is always the state in the history.
 
     ``leave`` returns whether to stop following. With ``download_usage``, the resource usage of a remote run is
-    downloaded while it is running.
+    downloaded while it is running. Without ``ask_scheduler``, the caller asks the scheduler for many runs at once
+    and passes the reports to ``take_report``.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Follower:
         *,
         leave: Callable[[Run], bool] = lambda run: False,
         download_usage: bool = False,
+        ask_scheduler: bool = True,
     ) -> None:
         self.history = history
         self.run, self._reading = history.load(run.id)
@@ -74,6 +76,8 @@ class Follower:
         self._lost = False  # whether lost contact was reported to the user
         self._leave = leave
         self._download_usage = download_usage
+        self._report_timer = ReportTimer() if ask_scheduler else None
+        self.scheduled = False  # whether the run was last found under a scheduler, which knows whether it executes
         self._until: float | None = None  # monotonic time to stop following
         self._sampled = 0.0
         self._asked = False  # whether the machine has responded, so that further requests are quick
@@ -106,7 +110,7 @@ class Follower:
         except HostError as error:
             self._prefetched = error
             return None
-        if new := _new(news):
+        if new := new_parts(news):
             return self.run.id, self._reading, new
         self._prefetched = news
         return None
@@ -177,7 +181,7 @@ class Follower:
             return
         used = bool(self.run.gpu and (self.run.gpu.get("used") or self._download_usage))
         for name, is_wanted in ((GPU_SAMPLES, used), (USAGE_SAMPLES, self._asked)):
-            if is_wanted and not self._download_file(self._mirror, name):
+            if is_wanted and not download_samples(self.target.host, self.run.id, self._mirror, name):
                 return
 
     def _acknowledge(self) -> None:
@@ -188,25 +192,17 @@ class Follower:
 
         acknowledge(self.run, self.target.host, self.history.paths.root.run(self.run.id))
 
-    def _download_file(self, mirror: LocalCopy, name: str) -> bool:
-        offset = mirror.size(name)
-        try:
-            while offset < MAX_SAMPLE_BYTES:
-                data = self.target.host.read_file(self.run.id, name, offset, CHUNK)
-                if not data:
-                    break
-                mirror.write(name, offset, data)
-                offset += len(data)
-        except HostError:
-            return False  # the target is unreachable or does not have the file
-        return True
-
     def _pause(self, quiet_since: float) -> None:
         if self._failures:  # exponential backoff with jitter
             chance = 0.5 + os.urandom(1)[0] / 510
             time.sleep(self._within(min(MAX_RETRY, FIRST_RETRY * 2 ** min(self._failures, 10)) * chance))
-        elif self._mirror is None or self.run.status.final or self.run.accepted is None:
-            time.sleep(self._within(min(MAX_POLL, max(MIN_POLL, POLL_SHARE * (time.monotonic() - quiet_since)))))
+        elif self._mirror is None or self.run.status.final or self.run.accepted is None or self._awaits_job():
+            longest = MAX_QUEUED_POLL if self._awaits_job() else MAX_POLL
+            time.sleep(self._within(min(longest, max(MIN_POLL, POLL_SHARE * (time.monotonic() - quiet_since)))))
+
+    def _awaits_job(self) -> bool:
+        """Return whether the run waits for a scheduler. Its machine then answers at once, even without news."""
+        return self.scheduled and self.run.started is None and not self.run.status.final
 
     def _should_stop(self) -> bool:
         return self._leave(self.run) or (self._until is not None and time.monotonic() >= self._until)
@@ -224,8 +220,8 @@ class Follower:
             before = self._reading
             self._store(news)
             if self._reading == before or news.parts.get(LOG):
-                if not news.supervised and not news.parts.get(LOG) and not self.run.status.final:
-                    self._ensure_supervisor(news)
+                if not news.parts.get(LOG) and not self.run.status.final:
+                    self._check_supervisor(news)
                 if not self.run.status.final:
                     self._note_unwritten(news.unwritten_reason)
                 return news
@@ -256,7 +252,7 @@ class Follower:
     def _ask(self, offsets: dict[str, int], wait: float) -> News:
         if self._mirror is not None and not self._asked:
             self._restore_copy(self._mirror)
-        news = _end_last(self.target.news(self.run.id, offsets, CHUNK, wait))
+        news = end_last(self.target.news(self.run.id, offsets, CHUNK, wait))
         self._asked = True
         if self._mirror is not None:
             news = replace(news, parts={name: data for name, data in news.parts.items() if LocalCopy.accepts(name)})
@@ -273,16 +269,10 @@ class Follower:
         if mirror.exists():
             return
         make_folder(self.history.paths.root, self.run.spec)
-        for name, read in self._reading.offsets.items():
-            while mirror.size(name) < read:
-                offset = mirror.size(name)
-                data = self.target.news(self.run.id, {name: offset}, CHUNK).parts.get(name)
-                if not data:
-                    break  # the target has no more data
-                mirror.write(name, offset, data)
+        restore_copy(self.target.host, self.run.id, mirror, self._reading.offsets)
 
     def _store(self, news: News) -> None:
-        parts = _new(news)
+        parts = new_parts(news)
         if parts:
             self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
             self._observer.state_changed(self.run)
@@ -328,14 +318,35 @@ class Follower:
             self._lost = True
             self._observer.contact_changed(self.run)
 
+    def _check_supervisor(self, news: News) -> None:
+        self.scheduled = news.scheduled
+        if self.scheduled:
+            if self._report_timer is not None and self._report_timer.is_due():
+                self.take_report(parse_report(self.target.statuses([self.run.id])[self.run.id]))
+        elif not news.supervised:
+            self._ensure_supervisor(news)
+
+    def take_report(self, report: JsonDict) -> Run:
+        """Update the state of the run from its scheduler's report. If its job has ended, find out how."""
+        if self._report_timer is not None:
+            self._report_timer.record(report)
+        if with_report(self.run, report) != self.run:
+            self.run = self.history.update(self.run.id, lambda run: with_report(run, report))
+            self._observer.state_changed(self.run)
+        if has_ended(report) and not self.run.status.final:
+            self._adopt()
+        return self.run
+
     def _ensure_supervisor(self, news: News) -> None:
         """Find out why the run has no supervisor, and start one if there is something to supervise."""
         if not news.claimed and (news.exists or self.run.accepted is None):
             if not (in_sweep(self.run) and self._update_waiting_child(str(self.run.spec.parent))):
                 self._note_interrupted(self.run.spec.parent or self.run.id)
             return
-        if not self._may_adopt():
-            return
+        if self._may_adopt():
+            self._adopt()
+
+    def _adopt(self) -> None:
         state, heartbeat = self.target.adopt(self.run.id, self.run.root)
         if state == "away":
             raise HostError(
@@ -384,17 +395,3 @@ class Follower:
             self.run = self.history.update(self.run.id, wait_for_turn)
             self._observer.state_changed(self.run)
         return True
-
-
-def _new(news: News) -> dict[str, bytes]:
-    """Return the parts that the history stores."""
-    return {name: data for name, data in news.parts.items() if data and name not in (LOG, BUILD)}
-
-
-def _end_last(news: News) -> News:
-    """Put the events last. While metrics are pending, omit the end event: it stops metric requests."""
-    parts = dict(news.parts)
-    events = parts.pop(EVENTS, b"")
-    if events:
-        parts[EVENTS] = events_before_finish(events) if news.pending else events
-    return replace(news, parts=parts)

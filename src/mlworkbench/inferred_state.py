@@ -23,9 +23,14 @@ def in_sweep(run: Run) -> bool:
     return run.spec.parent is not None and not run.spec.inside
 
 
+def has_started(run: Run) -> bool:
+    """Return whether a supervisor has accepted the run, or a scheduler has its job."""
+    return run.accepted is not None or run.job is not None
+
+
 def waits_for_turn(run: Run) -> bool:
     """Return whether the run is waiting for its turn in a sweep."""
-    return in_sweep(run) and run.status is Status.QUEUED and run.accepted is None
+    return in_sweep(run) and run.status is Status.QUEUED and not has_started(run)
 
 
 def wait_for_turn(run: Run) -> Run:

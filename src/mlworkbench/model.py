@@ -11,6 +11,10 @@ from .failure import Failure
 from .remote.shared.protocol_versions import SPEC
 from .remote.shared.retry_causes import DEFAULT_CAUSES
 from .retries import DEFAULT_DELAY, Retries
+from .spec_parts import Command as Command
+from .spec_parts import Container as Container
+from .spec_parts import Entry as Entry
+from .spec_parts import Git as Git
 
 if TYPE_CHECKING:
     from .project_dependencies import SparkDependencies
@@ -48,6 +52,13 @@ class Compute:
     network: str | None = None
     keep_entrypoint: bool = False
     registry_username: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time: str | None = None  # in Slurm's notation
+    set_up: tuple[str, ...] = ()  # shell lines
+    extra_options: tuple[str, ...] = ()  # of sbatch
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  # additional keys that a plugin defines
 
 
@@ -111,59 +122,6 @@ class Interpreter:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """The program to run: a script or notebook, a module, or a command, with its arguments."""
-
-    kind: str  # "script" (also for a notebook), "module", or "command"
-    name: str
-    arguments: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command to run on the target. The last command of a run is the user's."""
-
-    step: str
-    argv: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Container:
-    """The container in which the user's command runs, with all options."""
-
-    engine: str  # "docker" or "podman"
-    program: str
-    image: str
-    name: str
-    workdir: str
-    socket: str | None = None  # path of the engine's socket; None: the program's default
-    user: str | None = None  # uid:gid; None: the engine's default
-    mounts: tuple[tuple[str, str, str], ...] = ()  # source, target, and "ro" or "rw"
-    resolved: tuple[tuple[str, str], ...] = ()  # prefixes of mount sources that contain links, with their real paths
-    environment: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    gpus: tuple[str, ...] | None = None  # UUIDs, or ("all",)
-    shm_size: str | None = None
-    network: str | None = None
-    memory: str | None = None
-    cpus: str | None = None
-    keep_entrypoint: bool = False
-    options: tuple[str, ...] = ()
-    registry: Mapping[str, str] | None = None
-    pull: bool = True
-    libc: str | None = None  # oldest glibc on which the environment runs, if not determined by the image
-
-
-@dataclass(frozen=True)
-class Git:
-    """State of the project's git repository when the snapshot was taken."""
-
-    commit: str | None = None
-    branch: str | None = None
-    dirty: bool = False
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """A snapshot of the project's code in the content store, identified by the digest of its file list."""
 
@@ -204,6 +162,7 @@ class RunSpec:
     container: Container | None = None
     starter: str = "detached"  # how the supervisor is started on the target
     companions: Mapping[str, JsonDict] = field(default_factory=dict)  # name → settings from the framework
+    scheduler: JsonDict | None = None  # what is requested from a scheduler: see scheduler_plan
     gpus: str | None = None  # requested GPUs; the run's events record the allocated GPUs
     processes: JsonDict | None = None  # several processes of the command: launcher, count, python, library
     timeout: float | None = None
@@ -241,7 +200,7 @@ class RunSpec:
         return RunSpec(
             **{
                 **_known(RunSpec, data),
-                "compute": Compute(**{**compute, "mounts": tuple(compute.get("mounts", ()))}),
+                "compute": Compute(**{**compute, **{name: tuple(compute.get(name, ())) for name in _COMPUTE_LISTS}}),
                 "container": _container(data["container"]) if data.get("container") else None,
                 "entry": Entry(**{**_known(Entry, data["entry"]), "arguments": tuple(data["entry"]["arguments"])}),
                 "commands": tuple(Command(c["step"], tuple(c["argv"])) for c in data["commands"]),
@@ -253,6 +212,9 @@ class RunSpec:
                 "companions": data.get("companions") or ({"spark": data["spark"]} if data.get("spark") else {}),
             }
         )
+
+
+_COMPUTE_LISTS = ("mounts", "set_up", "extra_options")
 
 
 def _container(data: JsonDict) -> Container:
@@ -354,6 +316,7 @@ class Run:
     unkept: tuple[str, ...] = ()  # files and folders that the script created outside of outputs/
     contact: str = IN_CONTACT  # description for users; see no_contact for details
     no_contact: JsonDict | None = None  # keys: since, why, and attached (whether the machine was attached)
+    job: JsonDict | None = None  # the last report of a scheduler about the run: see scheduler_state
     unwritten: str | None = None  # the detail of a run that has ended, but whose result the target cannot save yet
     gpu: JsonDict | None = None  # keys: allocation, warning, verdict; as the target reported them, within limits
     spark: JsonDict | None = None  # keys: application, progress, losses; as the target reported them, within limits

@@ -14,7 +14,7 @@ from .frameworks.framework import FrameworkCommand, Setting
 from .model import Command, Container, JsonDict, RunSpec, Snapshot
 from .passed_variables import PassedVariables, given_variables
 from .remote.shared.gpu_request import FREE
-from .retries import Retries
+from .scheduler_plan import planned_retries
 from .submit_request import Request
 from .targets.target_facts import TargetFacts
 
@@ -57,6 +57,7 @@ class Parts:
     sweep: Sweep | None = None
     resumed: str | None = None  # ID of the run whose checkpoints this run starts with
     processes: JsonDict | None = None  # see plan_processes
+    scheduler: JsonDict | None = None  # see plan_scheduler
     passed: PassedVariables = field(default_factory=PassedVariables)  # variables of the user's shell
 
 
@@ -88,10 +89,11 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         container=_container(parts, run_id),
         starter=parts.starter,
         companions=parts.command.companions,
-        gpus=_gpus(parts),
+        scheduler=parts.scheduler,
+        gpus=_gpus(parts) if parts.scheduler is None else None,  # a scheduler allocates GPUs without a queue of mlw
         processes=parts.processes,
         timeout=parts.request.time_limit,
-        retries=parts.request.planned_retries(Retries(runconfig.retries, runconfig.retry_on, runconfig.retry_delay)),
+        retries=planned_retries(parts.request, runconfig),
         resumed=parts.resumed,
         tracked=runconfig.tracked_run,
         keep=runconfig.keep,

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from .errors import HistoryError, MlwError
-from .follow import CHUNK, Follower
+from .follow import Follower
 from .history.store import History, NewBytes, RunRemoved, append_all
 from .hosts.unattached import UnattachedHost
-from .inferred_state import in_contact, in_sweep, out_of_contact, wait_for_turn, waits_for_turn
+from .inferred_state import has_started, in_contact, in_sweep, out_of_contact, wait_for_turn, waits_for_turn
 from .model import JsonDict, Run
+from .received_data import CHUNK
+from .scheduler_state import parse_report
 from .targets.target import Target
 from .targets.target_factory import open_target
 
@@ -62,19 +64,38 @@ def _refresh_local(
 ) -> Iterator[tuple[str, Run]]:
     """Update each run on this machine once. If time runs out, some data may remain unread."""
     waiting_sweeps = _WaitingSweeps()
+    scheduled: list[Follower] = []
     prefetched = _prefetch_all(history, target, runs, deadline)
     for run in runs:
         now = waiting_sweeps.known(run)
         if now is None:
             try:
-                follower = prefetched.get(run.id) or Follower(history, run, target)
+                follower = prefetched.get(run.id) or Follower(history, run, target, ask_scheduler=False)
                 now = waiting_sweeps.learn(follower.refresh(deadline))
             except RunRemoved as error:
                 warn(error.message)
                 continue
             if follower.overdue:
                 warn(f"run {run.id}: its metrics are not fully read yet; showing what was read so far")
+            scheduled += [follower] if follower.scheduled else []
         yield run.id, now
+    try:
+        yield from _ask_scheduler(target, scheduled, deadline)
+    except MlwError as error:
+        warn(error.message)
+
+
+def _ask_scheduler(target: Target, followers: list[Follower], deadline: float) -> Iterator[tuple[str, Run]]:
+    """Update runs that are under a scheduler, with one request for all of them."""
+    followers = [follower for follower in followers if not follower.run.status.final]
+    if not followers or time.monotonic() >= deadline:
+        return
+    reports = target.statuses([follower.run.id for follower in followers])
+    for follower in followers:
+        try:
+            yield follower.run.id, follower.take_report(parse_report(reports[follower.run.id]))
+        except RunRemoved:
+            continue  # it keeps its last known state
 
 
 def _prefetch_all(history: History, target: Target, runs: list[Run], deadline: float) -> dict[str, Follower]:
@@ -92,7 +113,7 @@ def _prefetch_all(history: History, target: Target, runs: list[Run], deadline: f
         if time.monotonic() >= deadline:
             break
         try:
-            follower = followers[run.id] = Follower(history, run, target)
+            follower = followers[run.id] = Follower(history, run, target, ask_scheduler=False)
         except RunRemoved:
             continue  # refreshing the run itself reports the error
         new = follower.prefetch()
@@ -133,7 +154,7 @@ class _WaitingSweeps:
         self._waiting: set[str | None] = set()
 
     def known(self, run: Run) -> Run | None:
-        if not in_sweep(run) or run.accepted is not None or run.spec.parent not in self._waiting:
+        if not in_sweep(run) or has_started(run) or run.spec.parent not in self._waiting:
             return None
         # This state is not stored, because a sweep may have thousands of waiting runs, and the machine has just
         # reported that an earlier run of this sweep is waiting.
@@ -162,12 +183,16 @@ class _RefreshThread(threading.Thread):
         history = History(self._paths)  # each thread needs its own connection to the index
         lost: JsonDict | None = None
         waiting_sweeps = _WaitingSweeps()
+        scheduled: list[Follower] = []
         for run in self.runs:
             try:
                 if lost is None:
-                    now = waiting_sweeps.known(run) or waiting_sweeps.learn(
-                        Follower(history, run, self._target).refresh(self._deadline)
-                    )
+                    known = waiting_sweeps.known(run)
+                    if known is None:
+                        follower = Follower(history, run, self._target, ask_scheduler=False)
+                        known = waiting_sweeps.learn(follower.refresh(self._deadline))
+                        scheduled += [follower] if follower.scheduled else []
+                    now = known
                     lost = now.no_contact
                 else:  # the machine has just failed to respond
                     now = _record_no_contact(history, run, lost["why"], lost["attached"])
@@ -177,5 +202,9 @@ class _RefreshThread(threading.Thread):
                 self.problems.append(f"run {run.id}: {error.message}")
                 now = run
             self.answers[run.id] = now
+        try:
+            self.answers.update(_ask_scheduler(self._target, scheduled, self._deadline))
+        except MlwError as error:
+            self.problems.append(error.message)
         self._target.host.close()
         history.close()

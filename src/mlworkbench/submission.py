@@ -26,8 +26,9 @@ from .paths import UserPaths, user_name
 from .plan import Parts, plan, requested_gpus, shared_folder
 from .process_plan import plan_processes
 from .remote.shared.failpoint import failpoint
+from .scheduler_plan import plan_scheduler
 from .snapshot.take_snapshot import has_file, take
-from .submission_checks import check_compatibility, check_gpus, check_launcher, check_spark
+from .submission_checks import check_compatibility, check_launcher, check_resources, check_spark
 from .submit_request import CheckedRequest, Request
 from .targets.target import Target, UploadSource
 from .targets.target_factory import open_target
@@ -81,20 +82,19 @@ def draft(
     target = _open_target(compute, paths, warm=not dry_run)
     target_facts = collect_target_facts(target, compute, paths, detailed=is_managed(compute, runconfig))
     place = apply_consents(project, request, Place(runconfig, compute, target, target_facts))
-    check_gpus(request, runconfig, compute, target, stop=not request.unchecked and not dry_run)
+    scheduler = plan_scheduler(request, runconfig, compute)
+    warnings = () if dry_run else check_resources(request, runconfig, compute, target, scheduler, paths)
     entry = choose_entry(project, runconfig, request.entry)
-    warnings = check_compatibility(project, runconfig, compute, place.target_facts, entry, stop=not request.unchecked)
+    warnings += check_compatibility(project, runconfig, compute, place.target_facts, entry, stop=not request.unchecked)
     environment = resolve_environment(project, request, paths, place, report, dry_run=dry_run, lock=checked.lock)
     passed = pass_variables(project, request, runconfig, compute, paths, os.environ)
-    setting = build_setting(project, request, entry, place, environment)
-    setting = replace(setting, variables={**passed.values, **setting.variables})
+    setting = build_setting(project, request, entry, place, environment, passed.values)
     command = framework.make(setting)
     processes = plan_processes(request, setting, requested_gpus(request, setting, place.target_facts))
     if processes is not None:
-        path = environment.path
-        check_launcher(processes, setting, path, target.host.ask, stop=not request.unchecked and not dry_run)
+        check_launcher(processes, setting, environment.path, target.host.ask, stop=not (request.unchecked or dry_run))
     if "spark" in command.companions:
-        warnings += check_spark(setting, target.host.ask, stop=not request.unchecked and not dry_run)
+        warnings += check_spark(setting, target.host.ask, stop=not (request.unchecked or dry_run))
     parts = Parts(
         project=project,
         command=command,
@@ -108,6 +108,7 @@ def draft(
         sweep=checked.sweep,
         resumed=_resumed_id(checked.resumed, compute),
         processes=processes,
+        scheduler=scheduler,
         passed=passed,
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
@@ -183,7 +184,12 @@ def apply_consents(project: Project, request: Request, place: Place) -> Place:
 
 
 def build_setting(
-    project: Project, request: Request, entry: Entry, place: Place, environment: ResolvedEnvironment
+    project: Project,
+    request: Request,
+    entry: Entry,
+    place: Place,
+    environment: ResolvedEnvironment,
+    passed: Mapping[str, str] | None = None,
 ) -> Setting:
     """Return the setting from which the command of a run is built."""
     host = place.target.host
@@ -195,7 +201,7 @@ def build_setting(
         root=host.root,
         inrun=host.inrun(),
         lock=environment.lock,
-        variables={**place.runconfig.environment_variables, **given_variables(request)},
+        variables={**(passed or {}), **place.runconfig.environment_variables, **given_variables(request)},
         spark=load_spark_dependencies(project, place.runconfig),
     )
 

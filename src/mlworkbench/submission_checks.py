@@ -1,4 +1,4 @@
-"""Checks of a submission before anything is uploaded: GPUs, Spark, process launchers, and compatibility."""
+"""Checks of a submission before anything is uploaded: GPUs, Spark, launchers, schedulers, and compatibility."""
 
 from __future__ import annotations
 
@@ -16,17 +16,8 @@ from .targets.target_facts import TargetFacts
 from .targets.types import Feature
 
 if TYPE_CHECKING:
+    from .paths import UserPaths
     from .preflight.finding import Finding
-
-
-def check_gpus(request: Request, runconfig: RunConfig, compute: Compute, target: Target, *, stop: bool) -> None:
-    """Raise an error, before anything is recorded, if the target lacks the requested GPUs."""
-    gpu_request = request.gpu_request or runconfig.gpus
-    if not stop or gpu_request is None or not target.type.has(Feature.GPU_LEASES):  # no leases: the GPUs are elsewhere
-        return
-    from .targets.gpu_request_check import refuse_unmatched  # noqa: PLC0415 - most runs ask for none
-
-    refuse_unmatched(gpu_request, compute.name, target.host)
 
 
 def check_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict], *, stop: bool) -> tuple[Finding, ...]:
@@ -55,6 +46,44 @@ def check_launcher(
         raise PreflightError(problem.message, problem.hint, more="no-launcher")
 
 
+def check_resources(
+    request: Request,
+    runconfig: RunConfig,
+    compute: Compute,
+    target: Target,
+    scheduler: JsonDict | None,
+    paths: UserPaths,
+) -> tuple[Finding, ...]:
+    """Raise an error if the target can never provide what the run requests. Return other findings."""
+    if scheduler is not None:
+        return _check_scheduler(scheduler, compute, target, paths, request)
+    gpu_request = request.gpu_request or runconfig.gpus
+    if gpu_request is not None and not request.unchecked and target.type.has(Feature.GPU_LEASES):
+        from .targets.gpu_request_check import refuse_unmatched  # noqa: PLC0415 - most runs ask for none
+
+        refuse_unmatched(gpu_request, compute.name, target.host)
+    return ()
+
+
+def _check_scheduler(
+    scheduler: JsonDict, compute: Compute, target: Target, paths: UserPaths, request: Request
+) -> tuple[Finding, ...]:
+    """Raise an error if the cluster can never start the job. Return other findings.
+
+    Stored facts may be outdated, so the cluster is asked before an error.
+    """
+    from .preflight.finding import ERROR  # noqa: PLC0415 - for clusters only
+    from .preflight.slurm_rules import scheduler_findings  # noqa: PLC0415
+    from .targets.slurm_facts import known_slurm_facts, update_slurm_facts  # noqa: PLC0415
+
+    known = known_slurm_facts(target.host, paths)
+    findings = scheduler_findings(scheduler, compute, known, request.time_limit) if known else []
+    if known is None or any(finding.severity == ERROR for finding in findings):
+        findings = scheduler_findings(scheduler, compute, update_slurm_facts(target.host, paths), request.time_limit)
+    _raise_errors(findings, compute, stop=not request.unchecked)
+    return tuple(findings)
+
+
 def check_compatibility(
     project: Project,
     runconfig: RunConfig,
@@ -70,6 +99,11 @@ def check_compatibility(
     findings = preflight(
         project, runconfig, compute, target_facts.facts or None, entry, managed=is_managed(compute, runconfig)
     )
+    _raise_errors(findings, compute, stop=stop)
+    return tuple(findings)
+
+
+def _raise_errors(findings: Sequence[Finding], compute: Compute, *, stop: bool) -> None:
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors and stop:
         lines = [f"  {finding}\n    hint: {finding.hint}" for finding in errors]
@@ -79,4 +113,3 @@ def check_compatibility(
             + "--unchecked submits anyway",
             more="cannot-work-there",
         )
-    return tuple(findings)

@@ -55,6 +55,7 @@ FOLLOWED_PAGES = (
 PAGES_WITH_OWN_TESTS = {
     "docs/api.md": "tests/e2e/test_ui_api.py asks a server as the page says",
     "docs/how-to/add-a-compute-type.md": "tests/e2e/test_sshscript.py does what the page says",
+    "docs/how-to/slurm.md": "tests/e2e/test_slurm.py types the commands of the page",
     "docs/how-to/test-a-plugin.md": "tests/e2e/test_examples.py runs the tests of the page",
 }
 

@@ -21,11 +21,11 @@ from ..hosts.ssh_host import SshHost
 from ..model import Compute
 from ..paths import UserPaths
 from ..remote.shared.failpoint import failpoint
+from ..targets.cluster_check import cluster_findings
 from ..targets.consent_check import resolve_consents
 from ..targets.machine_check import ERROR, WARNING, Finding, machine_findings
 from ..targets.machine_probe import probe_machine
-from ..targets.spark_check import spark_findings
-from ..targets.types import MASTER, Feature, compute_type, type_of
+from ..targets.types import Feature, compute_type, type_of
 from . import ssh_login
 from .attach_cluster import attach_local_cluster, compute_of
 from .attach_report import AttachReport
@@ -139,8 +139,7 @@ def _examine_machine(
     transaction.draft = replace(attachment, allowed=allowed, places=places)
     compute = _compute(request, transaction.draft, location, managed)
     findings = machine_findings(facts, compute, None, size, link)
-    if type_of(compute).has(Feature.SPARK):
-        findings += spark_findings(compute, host.ask)
+    findings += cluster_findings(compute, host)
     host.close()
     wrong = [finding for finding in findings if finding.state == ERROR]
     if wrong:
@@ -181,10 +180,8 @@ def _compute(request: AttachRequest, draft: Attachment, python: str | None, mana
     contained, usual = row.contained, row.has(Feature.MANAGED_ENVIRONMENTS)
     ours = usual or managed
     engine = facts.docker or facts.podman
-    cluster = compute_of(request) if row.asks(MASTER) else None
-    return Compute(
-        name=request.name,
-        type=row.name,
+    return replace(
+        compute_of(request),
         address=request.address,
         username=draft.username,
         port=draft.file_port,
@@ -194,8 +191,6 @@ def _compute(request: AttachRequest, draft: Attachment, python: str | None, mana
         nvidia_docker=bool(contained and facts.nvidia.driver and engine and engine.nvidia),
         user_managed_environment=None if usual else not managed,
         python_location=None if ours else python,
-        spark_master=cluster.spark_master if cluster else None,
-        yarn_deploy_mode=cluster.yarn_deploy_mode if cluster else None,
     )
 
 

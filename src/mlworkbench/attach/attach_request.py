@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 from ..attachments import same_route
@@ -14,8 +14,37 @@ from ..errors import ConfigError, HostError, UsageError
 from ..frameworks.pyspark import is_master
 from ..hosts.replies import printable
 from ..model import Compute, JsonDict
+from ..slurm_options import TIME_EXAMPLES, parse_time_limit
 from ..targets.open_remote import machine_of
-from ..targets.types import DEFAULT_ATTACH, MASTER, attachable, compute_type, find_type
+from ..targets.types import DEFAULT_ATTACH, JOB, MASTER, ComputeType, attachable, compute_type, find_type
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What every job of a target requests from the scheduler. The fields are keys of the ``.compute`` file."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time: str | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The options that are set."""
+        values = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return {name: value for name, value in values if value is not None}
+
+    def check(self) -> None:
+        """Raise an error for a value that the scheduler would reject or read as an option."""
+        for name, value in self.given.items():
+            if not value.strip() or value.startswith("-") or not value.isprintable():
+                raise UsageError(f"--{name} {value!r} is not valid", f"for example: --{name} {_EXAMPLES[name]}")
+        if self.time is not None and parse_time_limit(self.time) is None:
+            raise UsageError(f"--time {self.time!r} is not a time limit of Slurm", f"for example: {TIME_EXAMPLES}")
+
+
+_EXAMPLES = {"partition": "gpu", "account": "vision", "qos": "normal", "constraint": "a100", "time": "2:00:00"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +65,7 @@ class AttachRequest:
     consents: tuple[Consent, ...] = ()  # what containers may access on the machine
     image: str | None = None
     master: str | None = None  # Spark clusters only
+    job: JobOptions = field(default_factory=JobOptions)  # targets with a scheduler only
     replace: bool = False
 
 
@@ -74,8 +104,10 @@ def complete(project: Project, request: AttachRequest) -> tuple[AttachRequest, C
     _check_master(request, None if request.replace else existing)
     given = request if existing is None or request.replace else _filled(request, existing)
     given = replace(given, kind=given.kind or DEFAULT_ATTACH.name)
-    if given.address is None and given.master is None:
-        other = ", or --master spark://host:7077 from here" if compute_type(str(given.kind)).asks(MASTER) else ""
+    row = compute_type(str(given.kind))
+    _check_job(given, existing, row)
+    if given.address is None and given.master is None and not row.asks(JOB):
+        other = ", or --master spark://host:7077 from here" if row.asks(MASTER) else ""
         raise UsageError("--address is missing", f"for example: --name {request.name} --address 10.0.0.7{other}")
     same = existing is not None and _is_same(given, existing)
     if existing is not None and not same and not request.replace:
@@ -85,6 +117,25 @@ def complete(project: Project, request: AttachRequest) -> tuple[AttachRequest, C
             "choose another --name, or use --replace",
         )
     return given, existing if same else None
+
+
+def _check_job(request: AttachRequest, existing: Compute | None, row: ComputeType) -> None:
+    """Check the options for a scheduler, which an existing file must not contradict: the file is kept."""
+    if request.job.given and not row.asks(JOB):
+        fitting = [other.name for other in attachable() if other.asks(JOB)]
+        raise UsageError(
+            f"--{next(iter(request.job.given))} works only with {' and '.join(fitting)} targets, not {row.name}",
+            f"mlw computetarget attach {fitting[0]} --name {request.name} …",
+        )
+    request.job.check()
+    if existing is None or request.replace:
+        return
+    for name, value in request.job.given.items():
+        if value != getattr(existing, name):
+            raise UsageError(
+                f"aml_config/{request.name}.compute already exists, with another {name} than {value}",
+                "edit the file, or use --replace",
+            )
 
 
 def _filled(request: AttachRequest, existing: Compute) -> AttachRequest:
@@ -127,12 +178,12 @@ def confirm_route(typed: AttachRequest, filled: AttachRequest, machine: str, pro
 
 
 def _machine(compute: Compute) -> str:
-    return machine_of(compute) if compute.address else str(compute.spark_master)
+    return machine_of(compute) if compute.address else str(compute.spark_master or "this machine")
 
 
 def _check_master(request: AttachRequest, existing: Compute | None) -> None:
     kind = request.kind or (existing.type if existing else DEFAULT_ATTACH.name)
-    if request.master is None:
+    if request.master is None and not compute_type(kind).asks(JOB):
         return
     login = (
         request.username,
@@ -145,8 +196,10 @@ def _check_master(request: AttachRequest, existing: Compute | None) -> None:
     if request.address is None and not (existing and existing.address) and any(option is not None for option in login):
         raise UsageError(
             "--address is missing: user, port, and key options need a machine to connect to over SSH",
-            "set --address to the edge node, or remove these options to use the cluster from this machine",
+            "set --address to the login node, or remove these options to use the cluster from this machine",
         )
+    if request.master is None:
+        return
     if not compute_type(kind).asks(MASTER):
         fitting = [row.name for row in attachable() if row.asks(MASTER)]
         raise UsageError(

@@ -11,7 +11,7 @@ import click
 
 from ..attach import detach_machine as detaching
 from ..attach.attach_machine import attach as attach_machine
-from ..attach.attach_request import AttachRequest, Unanswered
+from ..attach.attach_request import AttachRequest, JobOptions, Unanswered
 from ..attach.purge_plan import COLUMNS, Options, Plan
 from ..config.keys import closest_match
 from ..config.yaml_tree import display_path
@@ -21,6 +21,7 @@ from ..paths import user_paths
 from ..report import units
 from ..report.run_filters import parse_age
 from ..sanitize import plain
+from ..targets.open_remote import JOB_OPTIONS
 from ..targets.types import BUILT_IN, attachable
 from . import render
 from .options import ALLOW_MOUNT, ALLOW_NETWORK, get_project, global_options, project_option, result_options
@@ -84,16 +85,22 @@ def _is_terminal() -> bool:
     metavar="spark://HOST:PORT|yarn",
     help="Spark master; without --address, the driver runs on this machine",
 )
+@click.option("--partition", help="Slurm partition of the jobs (default: that of the cluster)")
+@click.option("--account", help="Slurm account of the jobs")
+@click.option("--qos", help="Slurm quality of service of the jobs")
+@click.option("--constraint", help="Features that Slurm nodes must have, such as a100")
+@click.option("--time", metavar="LIMIT", help="Time limit of the Slurm jobs: minutes, H:MM:SS, or D-HH:MM")
 @click.option("--replace", is_flag=True, help="Replace an existing target of this name")
 @project_option
 @result_options
 def attach(**options: Any) -> int:
-    """Attach a machine or Spark cluster over SSH.
+    """Attach a machine or cluster over SSH.
 
     Connects, checks the machine, and then writes aml_config/NAME.compute and NAME.runconfig. Tries your SSH keys and
     agent first. A password is used once to install a key for this target and is not stored.
 
-    To use a Spark cluster from this machine, specify --master without --address.
+    For a Slurm cluster, --address is the login node. To use a cluster from this machine, omit --address, and specify
+    --master for a Spark cluster.
     """
     request = _parse_request(options)
     try:
@@ -150,6 +157,7 @@ def _parse_request(options: dict[str, Any]) -> AttachRequest:
         consents=asked_consents(options["mounts"], options["networks"]),
         image=options["image"],
         master=options["master"],
+        job=JobOptions(*(options[name] for name in JOB_OPTIONS)),
         replace=options["replace"],
     )
 

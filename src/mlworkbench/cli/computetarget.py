@@ -15,19 +15,18 @@ from ..container_consents import MOUNT, NETWORK, of_kind
 from ..environments.existing import inspect_python, is_path_search
 from ..errors import ConfigError, LaunchError, MlwError
 from ..hosts.first_contact import retire_connection
-from ..hosts.host import Host
 from ..hosts.host_facts import Facts
 from ..hosts.ssh_host import SshHost
 from ..model import Compute, Interpreter
 from ..paths import UserPaths, user_paths
 from ..report import units
+from ..targets.cluster_check import cluster_findings
 from ..targets.machine_check import Finding, is_fit, machine_findings
 from ..targets.machine_probe import package_host, probe_machine
 from ..targets.open_remote import find_attachment, not_attached
 from ..targets.package_source_check import package_findings
-from ..targets.spark_check import spark_findings
 from ..targets.target_factory import open_target
-from ..targets.types import Feature, is_elsewhere, needs_attach, type_of
+from ..targets.types import is_elsewhere, needs_attach, type_of
 from . import render
 from .command_tree import LazyGroup
 from .completion_types import complete_target
@@ -42,7 +41,7 @@ _COLUMNS = ("name", "type", "address", "attached", "identity", "run_configuratio
     cls=LazyGroup,
     epilog="Example: mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7 --username ada",
     lazy_commands={
-        "attach": ("attach:attach", "Attach a machine or Spark cluster over SSH"),
+        "attach": ("attach:attach", "Attach a machine or cluster over SSH"),
         "detach": ("attach:detach", "Detach a compute target"),
         "update": ("attach:update", "Change which mounts and networks a target allows"),
         "reset-key": ("attach:reset_key", "Replace the SSH key of a target"),
@@ -116,7 +115,7 @@ def show(name: str, folder: str | None, output: str, query: str | None) -> None:
     facts: dict[str, object] = {"name": compute.name}
     compute_type = type_of(compute)
     for key in COMPUTE:
-        if key.field and (values[key.field] is not None or compute_type.has_key(key)):
+        if key.field and (values[key.field] not in (None, ()) or compute_type.has_key(key)):
             facts[key.name] = values[key.field]
     facts.update(compute.settings)
     if compute.password:
@@ -124,7 +123,7 @@ def show(name: str, folder: str | None, output: str, query: str | None) -> None:
     if needs_attach(compute):
         facts.update(_attachment_facts(compute, user_paths(), is_table))
     if facts.get("attached") is not False:
-        facts.update(gpu_section(lambda: open_target(compute, user_paths()).host, is_table))
+        facts.update(gpu_section(lambda: open_target(compute, user_paths()), is_table))
     render.emit(facts, output=output, query=query)
 
 
@@ -174,7 +173,7 @@ def _check_local(project: Project, compute: Compute, paths: UserPaths) -> list[F
     python = _find_python(project, compute, paths)
     facts = host.facts()
     packages = package_findings(facts, compute, os.environ)
-    return [*machine_findings(facts, compute, python, units.size), *packages, *_check_spark(compute, host)]
+    return [*machine_findings(facts, compute, python, units.size), *packages, *cluster_findings(compute, host)]
 
 
 def _check_remote(compute: Compute, paths: UserPaths) -> list[Finding]:
@@ -190,18 +189,14 @@ def _check_remote(compute: Compute, paths: UserPaths) -> list[Finding]:
     # A Python interpreter that the project specifies may be any program, so it is not started.
     is_specified = not is_path_search(compute.python_location)
     facts, link = probe_machine(host, python, package_host(os.environ), named=is_specified)
-    spark = _check_spark(compute, host)
+    cluster = cluster_findings(compute, host)
     host.close()
     Attachments(paths).save(replace(host.attachment, facts=asdict(facts)))  # the next submit uses the recorded facts
     return [
         *machine_findings(facts, compute, None, units.size, link),
         *package_findings(facts, compute, os.environ),
-        *spark,
+        *cluster,
     ]
-
-
-def _check_spark(compute: Compute, host: Host) -> list[Finding]:
-    return spark_findings(compute, host.ask) if type_of(compute).has(Feature.SPARK) else []
 
 
 def _find_python(project: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError:

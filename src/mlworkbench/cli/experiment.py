@@ -12,7 +12,7 @@ import click
 from ..errors import HistoryError, UsageError
 from ..history.child_runs import children_of_sweep
 from ..history.store import History, RunRemoved
-from ..inferred_state import INTERRUPTED, forget, waits_for_turn
+from ..inferred_state import INTERRUPTED, forget, has_started, waits_for_turn
 from ..paths import user_name, user_paths
 from ..refresh_runs import refresh
 from ..report.run_records import ACTIVE_COLUMNS, summary
@@ -108,7 +108,7 @@ def ps(all_projects: bool, folder: str | None, output: str, query: str | None, c
     if output == "table" and query is None:  # only count waiting runs: a sweep may have thousands
         waiting.update(run.spec.parent for run in active if waits_for_turn(run))
         sweeps = {run.id for run in active if run.spec.sweep}
-        active = [run for run in active if run.accepted is not None or run.spec.parent not in sweeps]
+        active = [run for run in active if has_started(run) or run.spec.parent not in sweeps]
     if not active and output == "table" and query is None:
         render.message("no active runs")
         render.message("hint: list finished runs with 'mlw ls'")

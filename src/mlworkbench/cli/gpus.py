@@ -10,18 +10,22 @@ from dataclasses import asdict
 
 import click
 
-from ..errors import MlwError
+from ..errors import LaunchError, MlwError
 from ..hosts.gpu_values import Gpus, fetch_gpus
-from ..hosts.host import Host
 from ..paths import user_paths
 from ..report.gpu_report import line, row, summary
+from ..report.slurm_report import GPU_COLUMNS, describe_gpus, gpu_rows
 from ..targets.gpu_check import remedy
+from ..targets.slurm_facts import SlurmFacts, fetch_slurm_facts
+from ..targets.target import Target
 from ..targets.target_factory import open_target
+from ..targets.types import Feature
 from . import render
 from .completion_types import complete_target
 from .options import get_project, project_option, result_options
 
-_REFRESH_SECONDS = 2.0
+_REFRESH_SECONDS, _SCHEDULER_REFRESH_SECONDS = 2.0, 10.0
+_CLEAR = b"\x1b[H\x1b[2J"  # clear the screen, as `watch` does
 _COLUMNS = "gpu name compute memory free load temperature power slices used_by uuid".split()
 
 
@@ -39,28 +43,45 @@ _COLUMNS = "gpu name compute memory free load temperature power slices used_by u
 def gpus(target: str | None, watch: bool, folder: str | None, output: str, query: str | None) -> None:
     """Show GPUs and the processes using them.
 
-    Lists runs by ID and other processes by user. Values that a GPU does not report are left empty.
+    Lists runs by ID and other processes by user. Values that a GPU does not report are left empty. For a Slurm cluster,
+    shows the GPUs of each partition: how many there are, and how many are free.
     """
-    host = _host(target, folder)
-    where = target or "this machine"
+    opened = _open(target, folder)
+    where, scheduled = target or "this machine", opened.type.has(Feature.SCHEDULER_GPUS)
     while True:
-        _print_gpus(fetch_gpus(host), where, output, query, clear=watch and render.is_terminal(sys.stdout))
+        clear = watch and render.is_terminal(sys.stdout)
+        if scheduled:
+            _print_partitions(fetch_slurm_facts(opened.host), where, output, query, clear=clear)
+        else:
+            _print_gpus(fetch_gpus(opened.host), where, output, query, clear=clear)
         if not watch:
             return
-        time.sleep(_REFRESH_SECONDS)
+        time.sleep(_SCHEDULER_REFRESH_SECONDS if scheduled else _REFRESH_SECONDS)
 
 
-def _host(target: str | None, folder: str | None) -> Host:
+def _open(target: str | None, folder: str | None) -> Target:
     if target is not None:
-        return open_target(get_project(folder).compute(target), user_paths()).host
+        return open_target(get_project(folder).compute(target), user_paths())
     from ..hosts.local_host import LocalHost  # noqa: PLC0415
 
-    return LocalHost(user_paths().root, os.environ)
+    return Target(LocalHost(user_paths().root, os.environ))
+
+
+def _print_partitions(facts: SlurmFacts, where: str, output: str, query: str | None, clear: bool) -> None:
+    if facts.problem:
+        raise LaunchError(f"{where}: {facts.reason}", f"mlw computetarget check {where}")
+    if clear:
+        render.write_bytes(_CLEAR)
+    rows = gpu_rows(facts)
+    if not rows and output == "table" and query is None:
+        render.message(f"no partition of {where} has GPUs")
+        return
+    render.emit(rows, output=output, query=query, columns=GPU_COLUMNS)
 
 
 def _print_gpus(gpus_info: Gpus, where: str, output: str, query: str | None, clear: bool) -> None:
     if clear:
-        render.write_bytes(b"\x1b[H\x1b[2J")  # clear the screen, as `watch` does
+        render.write_bytes(_CLEAR)
     if output != "table" or query is not None:
         render.emit(asdict(gpus_info), output=output, query=query)
         return
@@ -77,10 +98,14 @@ def _print_gpus(gpus_info: Gpus, where: str, output: str, query: str | None, cle
         render.message(summary(gpus_info))
 
 
-def gpu_section(open_host: Callable[[], Host], is_table: bool) -> dict[str, object]:
+def gpu_section(open_it: Callable[[], Target], is_table: bool) -> dict[str, object]:
     """Return the GPUs for ``computetarget show``. An unreachable machine only causes a warning."""
     try:
-        gpus_info = fetch_gpus(open_host())
+        opened = open_it()
+        if opened.type.has(Feature.SCHEDULER_GPUS):
+            facts = fetch_slurm_facts(opened.host)
+            return {"GPUs": describe_gpus(facts)} if is_table else {"gpus": gpu_rows(facts)}
+        gpus_info = fetch_gpus(opened.host)
     except MlwError as error:
         render.warn(f"cannot query GPUs: {error.message}")
         return {} if is_table else {"gpus": None}
@@ -88,5 +113,5 @@ def gpu_section(open_host: Callable[[], Host], is_table: bool) -> dict[str, obje
         return {"gpus": asdict(gpus_info)}
     if gpus_info.problem:
         return {"GPUs": gpus_info.problem}
-    facts: dict[str, object] = {"GPUs": f"{len(gpus_info.gpus)}, {summary(gpus_info)}" if gpus_info.gpus else "none"}
-    return {**facts, **{f"GPU {gpu.index}": line(gpu) for gpu in gpus_info.gpus}}
+    texts: dict[str, object] = {"GPUs": f"{len(gpus_info.gpus)}, {summary(gpus_info)}" if gpus_info.gpus else "none"}
+    return {**texts, **{f"GPU {gpu.index}": line(gpu) for gpu in gpus_info.gpus}}

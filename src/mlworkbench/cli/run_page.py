@@ -28,9 +28,11 @@ from ..report.packages import load_packages
 from ..report.rank_list import rank_pairs
 from ..report.ranking import differing
 from ..report.run_records import cause_lines, gpu_fields, outcome, summary
+from ..report.slurm_report import describe_request, requested_gpus
 from ..report.sweep_report import best, rank, ranking_metric
 from ..report.value_format import format_value
 from ..sanitize import plain
+from ..scheduler_state import describe_job
 from ..sweep_axes import name_of
 from . import text_output
 from .completion_types import complete_run
@@ -115,6 +117,7 @@ def _header(run: Run) -> Lines:
         lines.append(plain("sweep over " + " ".join(f"{name}={values}" for name, values in axes.items()), 1000))
     if spec.parent:
         lines.append(f"{'nested in run' if spec.inside else 'part of sweep'} {spec.parent}")
+    lines += [f"Slurm job {plain(job)}"] if (job := describe_job(run)) else []
     if spec.resumed:
         lines.append(f"resumed from the checkpoints of run {plain(spec.resumed)}")
     if run.noted.archived:
@@ -243,8 +246,10 @@ def _provenance(run: Run, packages: int = 0) -> Lines:
     pairs = [("Environment", plain(text)) for text in _describe_environment(run, packages)]
     if spec.container:
         pairs.append(("Image", plain(spec.container.image)))
-    if spec.gpus:
-        pairs.append(("GPU request", plain(spec.gpus)))
+    gpus = spec.gpus or requested_gpus(spec.scheduler)
+    if gpus:
+        pairs.append(("GPU request", plain(gpus)))
+    pairs += [("Job request", plain(text))] if (text := describe_request(spec.scheduler)) else []
     code = [f"snapshot {spec.snapshot[:_DIGEST_LENGTH]}"] if spec.snapshot else []
     if spec.git and spec.git.commit:
         branch = f" on {spec.git.branch}" if spec.git.branch else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..inferred_state import INTERRUPTED
+from ..inferred_state import INTERRUPTED, has_started
 from ..model import Run
 from ..runs.submission_frontend import Frontend
 from ..submission import Draft
@@ -33,7 +33,7 @@ class Console(Frontend):
     def detached(self, run: Run) -> None:
         if run.status.final:
             return
-        if run.detail == INTERRUPTED or run.accepted is None:
+        if run.detail == INTERRUPTED or not has_started(run):
             render.message(f"\nrun {run.id} was not started; start it with 'mlw experiment resume {run.id}'")
             return
         render.message(f"\ndetached; run {run.id} continues")

@@ -33,6 +33,11 @@ _SHARE = Key("nativeSharedDirectory", "text",
     "Folder that persists across runs; scripts read its path from AZUREML_NATIVE_SHARE_DIRECTORY",
     "native_shared_directory")
 
+_MEMORY = Key("memory", "amount", "Memory limit of the container, or memory of the Slurm job, such as 16g"
+    " (ML Workbench only)", "memory")
+_CPUS = Key("cpus", "number", "CPU limit of the container, such as 2.5, or CPUs of the Slurm job"
+    " (ML Workbench only)", "cpus")
+
 _LIMITS = (
     Key("nvidiaDocker", "flag", "Make the machine's NVIDIA GPUs available in the container", "nvidia_docker",
         default=False, nested_paths=("environment.docker.gpuSupport",)),
@@ -40,8 +45,7 @@ _LIMITS = (
         " allow them with `computetarget update --allow-mount` (ML Workbench only)", "mounts"),
     Key("shmSize", "amount", "Shared memory size of the container, such as 8g; needed by PyTorch data loaders with"
         " workers (ML Workbench only)", "shm_size"),
-    Key("memory", "amount", "Memory limit of the container, such as 16g (ML Workbench only)", "memory"),
-    Key("cpus", "number", "CPU limit of the container, such as 2.5 (ML Workbench only)", "cpus"),
+    _MEMORY, _CPUS,
     Key("network", "choice", "Network of the container; allow networks other than bridge and none with"
         " `computetarget update --allow-network` (ML Workbench only)", "network",
         choices=("bridge", "none", "host"), open=True),
@@ -70,6 +74,21 @@ SPARK_KEYS = (
         default="cluster", choices=("cluster", "client"), nested_paths=("hdi.yarnDeployMode",)),
 )
 
+_SLURM = (
+    Key("partition", "word", "Slurm partition; default: that of the cluster (ML Workbench only)", "partition"),
+    Key("account", "word", "Slurm account that the job is charged to (ML Workbench only)", "account"),
+    Key("qos", "word", "Slurm quality of service (ML Workbench only)", "qos"),
+    Key("constraint", "text", "Features that the node must have, such as a100&nvlink (ML Workbench only)",
+        "constraint"),
+    Key("time", "time_limit", "Time limit of the Slurm job: 90 (minutes), 2:00:00, or 1-12:00 (days-hours:minutes);"
+        " a shorter `--timeout` of the run reduces it (ML Workbench only)", "time"),
+    Key("setUp", "texts", "Shell lines that the job executes before the run, such as `module load cuda`"
+        " (ML Workbench only)", "set_up"),
+    Key("extraOptions", "sbatch_options", "More options of sbatch, such as --exclude=n1, one per item"
+        " (ML Workbench only)", "extra_options"),
+)
+SLURM_KEYS = (*_SLURM, _MEMORY, _CPUS)
+
 _OBSOLETE = (
     Key("cluster", "flag", "Obsolete (May 2017 format). cluster: true with native: true means type cluster; both false"
         " mean remotedocker",
@@ -83,4 +102,4 @@ _OBSOLETE = (
 COMMON_KEYS = (TYPE, _SHARE, *_PYTHON)
 CONTAINER_KEYS = (*_IMAGE, *_LIMITS)
 # In the order used in new files and in the reference.
-ALL_KEYS = (TYPE, *SSH_KEYS, *_IMAGE, _SHARE, *_LIMITS, *_PYTHON, *SPARK_KEYS, *_OBSOLETE)
+ALL_KEYS = (TYPE, *SSH_KEYS, *_IMAGE, _SHARE, *_LIMITS, *_PYTHON, *SPARK_KEYS, *_SLURM, *_OBSOLETE)

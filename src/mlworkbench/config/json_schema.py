@@ -70,6 +70,8 @@ _VALUE_SCHEMAS: dict[str, JsonDict] = {
     "number": {"type": ["string", "number", "null"], "pattern": r"^\d+(\.\d+)?$"},
     "texts": _TEXTS,
     "arguments": _TEXTS,
+    "time_limit": {"type": ["string", "integer", "null"], "pattern": r"^\d+(-\d{1,2})?(:\d{1,2}){0,2}$"},
+    "sbatch_options": {"type": ["array", "null"], "items": {"type": "string", "pattern": "^--[a-z]"}},
     "texts_by_name": {"type": ["object", "null"], "additionalProperties": _SCALAR_OR_NONE},
     "goals": {"type": ["object", "null"], "additionalProperties": {"enum": ["max", "min"]}},
     "variables": {

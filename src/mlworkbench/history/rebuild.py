@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import apsw
 
-from ..model import IN_CONTACT, Run
+from ..model import Run
 from ..remote.shared import run_endings
 from ..remote.shared.failpoint import failpoint
 from ..remote.shared.layout import Root
@@ -94,12 +94,12 @@ def _put_row(connection: apsw.Connection, run: Run, reading: rows.ReadPosition) 
 
 
 def _keep_client_facts(old: Run, fresh: Run) -> Run:
-    """Keep facts that the folder does not contain: lost contact, or a run marked as lost."""
+    """Keep facts that the folder does not contain: contact, the scheduler's last report, or a run marked as lost."""
     if fresh.status.final:
         return fresh
     if old.ending == run_endings.TARGET_LOST:
         return old
-    return replace(fresh, contact=old.contact, no_contact=old.no_contact) if old.contact != IN_CONTACT else fresh
+    return replace(fresh, contact=old.contact, no_contact=old.no_contact, job=old.job)
 
 
 def _drop_missing(database: Database, root: Root, names: set[str]) -> None:

@@ -49,6 +49,7 @@ _OPTIONAL_FIELDS = (
     "failure",
     "no_contact",
     "unwritten",
+    "job",
     "metric_sources",
 )  # stored only if not empty
 _BATCH = 2048

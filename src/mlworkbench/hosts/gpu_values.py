@@ -80,6 +80,7 @@ class Gpus:
     source: str | None = None
     problem: str | None = None
     problem_code: str | None = None  # one of remote/shared/gpu_problems.py
+    note: str | None = None  # about the GPUs of a scheduler, which are not listed one by one
     gpus: tuple[Gpu, ...] = ()
 
     @classmethod

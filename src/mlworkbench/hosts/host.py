@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]  # arguments: bytes done, bytes in total
 
 
+NEWS_FLAGS = ("exists", "claimed", "supervised", "scheduled", "pending")
+
+
 @dataclass(frozen=True)
 class News:
     """New content of a run folder since the given offsets."""

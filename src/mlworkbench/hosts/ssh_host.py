@@ -21,7 +21,7 @@ from . import bootstrap, bundle
 from .agent_start_failures import explain_start_failure, no_response_error
 from .channel import ANSWER_TIMEOUT, AgentNotStarted, Channel, as_unreachable
 from .channel_slots import ChannelSlots
-from .host import News
+from .host import NEWS_FLAGS, News
 from .openssh import HostKeyChanged, LoginRefused, command, explain_ssh_error
 from .replies import Reply, printable
 from .snapshot_upload import Progress, Upload
@@ -123,7 +123,7 @@ class SshHost:
                 self._compress = received / (time.monotonic() - started + 1e-6) < _SLOW_RATE
             if not message.get("more"):
                 reply = self._check(message)
-                status = {name: reply.flag(name) for name in ("exists", "claimed", "supervised", "pending")}
+                status = {name: reply.flag(name) for name in NEWS_FLAGS}
                 return News(parts, **status, unwritten_reason=printable(reply.text("unwritten")))
             name = str(message.get("name"))
             if (name not in offsets and not _is_metrics(name)) or len(parts) > _MAX_PARTS:

@@ -331,6 +331,7 @@ HANDLERS: "Dict[str, Callable[[Connection, Message, bytes], Message]]" = {
     "gpu doctor": _examine_gpus,
     "spark": _check_tools,
     "launcher": _check_tools,
+    "slurm facts": _check_tools,
     "key": _change_key,
     "mounts": _resolve_mounts,
     "linger": _manage_disk,

@@ -1,4 +1,4 @@
-"""Check before a run whether the programs that would start the script are installed: Spark, or a process launcher."""
+"""Check before a run whether the programs that would start the script are installed: Spark, Slurm, a launcher."""
 
 from __future__ import annotations
 
@@ -40,4 +40,15 @@ def check_launcher(request: Dict[str, Any]) -> Dict[str, Any]:
     return {"ok": True, "found": done.returncode == 0}
 
 
-HANDLERS: "Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]]" = {"spark": check_spark, "launcher": check_launcher}
+def check_slurm(request: Dict[str, Any]) -> Dict[str, Any]:
+    """Return facts about Slurm: its version, partitions, and GPUs, and the accounts of the user."""
+    from .slurm.facts import gather_facts  # noqa: PLC0415 - on clusters only
+
+    return {"ok": True, "facts": gather_facts(os.path.expanduser("~"))}
+
+
+HANDLERS: "Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]]" = {
+    "spark": check_spark,
+    "launcher": check_launcher,
+    "slurm facts": check_slurm,
+}

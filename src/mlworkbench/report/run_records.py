@@ -17,6 +17,7 @@ from . import units
 from .attempt_history import attempt_records
 from .failure_report import failure_of, gpu_summary
 from .rank_list import rank_records
+from .slurm_report import job_fields, requested_gpus
 from .spark_report import spark_fields as spark_words
 
 LIST_COLUMNS = (
@@ -35,7 +36,10 @@ _LEFT_OUT = {
     "all": "all metrics, parameters, tags, and files: too large for the run history",
 }
 # Keys that tables omit, because they are redundant or constant.
-_HIDDEN_KEYS = ("failure", "metrics", "environment", "heartbeat_enabled", "attachments", "sweep", "attempts", "ranks")
+_HIDDEN_KEYS = (
+    *("failure", "metrics", "environment", "heartbeat_enabled", "attachments", "sweep", "attempts", "ranks"),
+    *("scheduler", "job"),  # shown in one line: see slurm_report
+)
 
 
 def record(run: Run) -> dict[str, Any]:
@@ -65,20 +69,17 @@ def record(run: Run) -> dict[str, Any]:
         "tags": list(run.tags),
         "hidden": not spec.tracked,
         "archived": run.noted.archived,
-        "outputs": run.outputs,
-        "output_bytes": run.output_bytes,
-        "checkpoint_bytes": run.checkpoint_bytes,
-        "log_bytes": run.log_size,
-        "leftovers": list(run.leftovers),
-        "left_out": left_out(run),
-        "unkept": list(map(plain, run.unkept)),
+        **_files(run),
         "python": _python(spec),
         "properties": _properties(spec),
         "submit_key": spec.key,
         "environment": spec.lock,
-        "gpus": spec.gpus,
+        "gpus": spec.gpus or requested_gpus(spec.scheduler),
         "gpu": run.gpu,
+        "scheduler": spec.scheduler,
+        "job": run.job,
         "spark": run.spark,
+        **job_fields(run),
         "user_id": spec.user,
         "description": run.noted.note,
         **_relations(run),
@@ -88,6 +89,18 @@ def record(run: Run) -> dict[str, Any]:
     metrics = dict(run.metrics)
     # A metric with the same name as another key appears only under "metrics".
     return {**metrics, **fields, "metrics": metrics}
+
+
+def _files(run: Run) -> dict[str, Any]:
+    return {
+        "outputs": run.outputs,
+        "output_bytes": run.output_bytes,
+        "checkpoint_bytes": run.checkpoint_bytes,
+        "log_bytes": run.log_size,
+        "leftovers": list(run.leftovers),
+        "left_out": left_out(run),
+        "unkept": list(map(plain, run.unkept)),
+    }
 
 
 def _relations(run: Run) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from ..report import spark_report as report_spark
 from ..report.attempt_history import describe_attempt
 from ..run_observer import Observer
 from ..sanitize import plain
+from ..scheduler_state import is_queued_by_scheduler
 
 Write = Callable[[str], None]
 
@@ -51,7 +52,9 @@ class RunMessages(Observer):
         for attempt in run.attempts:
             self._once(describe_attempt(attempt))
         if run.status is Status.QUEUED and run.detail:
-            self._once(f"queued: {plain(run.detail)}")
+            separator = " " if is_queued_by_scheduler(run) else ": "
+            self._once(f"queued{separator}{plain(run.detail)}")
+            self._once_hint(run)
         if is_unwritten(run):
             self._once(plain(run.detail or ""))
         if run.gpu:
@@ -86,6 +89,11 @@ class RunMessages(Observer):
             diagnosis = idle.get("diagnosis") or {}
             more = "".join(f"; {diagnosis[name]}" for name in ("cause", "remedy") if diagnosis.get(name))
             self._once(f"warning: {plain(idle['warning'] + more)}")
+
+    def _once_hint(self, run: Run) -> None:
+        hint = (run.job or {}).get("hint")
+        if hint and is_queued_by_scheduler(run):
+            self._once(f"hint: {plain(str(hint))}")
 
     def _once(self, text: str, mark: str = "") -> None:
         if mark + text not in self._written:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     HostFactory: TypeAlias = Callable[[Compute, UserPaths], Host]
 
 DETACHED = "detached"  # the starter that forks the supervisor on the host and leaves it running
-IMAGE, MASTER = "image", "master"  # options of attach that only some types support
+SLURM_STARTER = "slurm"  # the starter that submits the supervisor as a job
+BUILT_IN_STARTERS = (DETACHED, SLURM_STARTER)
+# Options of attach that only some types support. JOB: the requirements of a scheduler's jobs, such as the partition.
+IMAGE, MASTER, JOB = "image", "master", "job"
 
 
 class Wrapper(Enum):
@@ -33,6 +36,7 @@ class Feature(Enum):
     THIS_MACHINE = "this machine"  # the host is this machine, unless the .compute file has an address
     MANAGED_ENVIRONMENTS = "managed environments"  # mlw builds the environment unless the .compute file opts out
     GPU_LEASES = "GPU leases"  # runs use GPUs of the host, which mlw reserves for them
+    SCHEDULER_GPUS = "scheduler GPUs"  # a scheduler allocates GPUs to runs, which neither wait nor reserve any
     SPARK = "Spark"  # the script is the driver of a Spark cluster
 
 
@@ -41,7 +45,7 @@ class AttachForm:
     """Values that ``mlw computetarget attach`` and the attach dialog ask for, besides the login."""
 
     label: str  # description in the dialog: where runs execute
-    options: tuple[str, ...] = ()  # IMAGE, MASTER
+    options: tuple[str, ...] = ()  # IMAGE, MASTER, JOB
 
 
 @dataclass(frozen=True)

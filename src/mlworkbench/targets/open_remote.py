@@ -12,7 +12,9 @@ from ..hosts.ssh_host import SshHost
 from ..hosts.unattached import NOT_ATTACHED, UnattachedHost
 from ..model import Compute
 from ..paths import UserPaths
-from .compute_type import IMAGE, MASTER, ComputeType
+from .compute_type import IMAGE, JOB, MASTER, ComputeType
+
+JOB_OPTIONS = ("partition", "account", "qos", "constraint", "time")
 
 
 def open_host(compute: Compute, row: ComputeType, paths: UserPaths) -> SshHost | UnattachedHost:
@@ -58,6 +60,7 @@ def attach_command(compute: Compute, row: ComputeType, key_file: str | None = No
         "--jump": compute.jump_host,
         "--master": compute.spark_master if row.asks(MASTER) else None,
         "--image": compute.base_docker_image if row.asks(IMAGE) else None,
+        **({f"--{name}": getattr(compute, name) for name in JOB_OPTIONS} if row.asks(JOB) else {}),
         "--private-key-file": key_file,
     }
     arguments = [argument for name, value in options.items() if value for argument in (name, str(value))]

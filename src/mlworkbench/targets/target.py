@@ -115,6 +115,12 @@ class Target:
         reply = Reply(self.host.identity, self.host.call("cancel", run_id, arguments, message or {}))
         return reply.require_ok(f"run {run_id} could not be canceled").text("state")
 
+    def statuses(self, run_ids: Sequence[str]) -> dict[str, Any]:
+        """Return what the scheduler reports about each run. One request serves all of them."""
+        reply = Reply(self.host.identity, self.host.ask({"do": "status", "runs": [*run_ids]}))
+        runs = reply.require_ok(f"{self.host.identity} cannot report the state of runs").mapping("runs")
+        return {run_id: runs.get(run_id) for run_id in run_ids}
+
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
         """Return new bytes after ``offsets``. If there are none, wait up to ``wait`` seconds for them."""
         return self.host.news(run_id, offsets, limit, wait)

@@ -12,14 +12,16 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..config.compute_keys import CONTAINER_KEYS, SPARK_KEYS, SSH_KEYS
+from ..config.compute_keys import CONTAINER_KEYS, SLURM_KEYS, SPARK_KEYS, SSH_KEYS
 from ..errors import ConfigError, UnknownName
 from ..plugin_registry import known, load
-from .compute_type import DETACHED
+from .compute_type import BUILT_IN_STARTERS
 
 # "as": other modules and plugins import these names from here.
 from .compute_type import IMAGE as IMAGE
+from .compute_type import JOB as JOB
 from .compute_type import MASTER as MASTER
+from .compute_type import SLURM_STARTER as SLURM_STARTER
 from .compute_type import AttachForm as AttachForm
 from .compute_type import ComputeType as ComputeType
 from .compute_type import Feature as Feature
@@ -97,8 +99,17 @@ CLUSTER = ComputeType(
     attach=AttachForm("On a cluster", (MASTER,)),
     features=frozenset({Feature.THIS_MACHINE, Feature.MANAGED_ENVIRONMENTS, Feature.SPARK}),
 )
+SLURM = ComputeType(
+    "slurm",
+    "Jobs of a Slurm cluster, submitted on a login node reached over SSH or on this machine",
+    ssh_or_local_host,
+    starter=SLURM_STARTER,
+    keys=(*SSH_KEYS, *SLURM_KEYS),
+    attach=AttachForm("As a job of a Slurm cluster", (JOB,)),
+    features=frozenset({Feature.THIS_MACHINE, Feature.MANAGED_ENVIRONMENTS, Feature.SCHEDULER_GPUS}),
+)
 
-BUILT_IN = (LOCAL, DOCKER, REMOTE, REMOTEDOCKER, CLUSTER)
+BUILT_IN = (LOCAL, DOCKER, REMOTE, REMOTEDOCKER, CLUSTER, SLURM)
 DEFAULT_ATTACH = REMOTEDOCKER  # if attach specifies no type; same default as the original
 
 
@@ -120,7 +131,7 @@ def compute_type(name: str) -> ComputeType:
         ) from None
     if not isinstance(row, ComputeType):
         raise _outdated(name)
-    if row.name != name or (row.starter != DETACHED and not os.path.isabs(row.starter)):
+    if row.name != name or (row.starter not in BUILT_IN_STARTERS and not os.path.isabs(row.starter)):
         what = f"is named {row.name!r}" if row.name != name else f"has the starter {row.starter!r}"
         raise ConfigError(
             f"the plugin for compute type {name!r} registers a ComputeType that {what}",

@@ -15,10 +15,13 @@ from ..hosts.host import Host
 from ..hosts.host_facts import Facts
 from ..model import Compute
 from ..paths import UserPaths
+from ..report.slurm_report import describe_gpus
+from ..targets.slurm_facts import fetch_slurm_facts
 from ..targets.target_factory import open_target
-from ..targets.types import is_elsewhere
+from ..targets.types import Feature, is_elsewhere, type_of
 
 INTERVAL = 2.0  # seconds between two polls
+_SCHEDULER_INTERVAL = 30.0  # seconds between polls of a scheduler, which all users of a cluster share
 _MAX_INTERVAL = 60.0  # maximum seconds between polls of an unreachable machine
 _TIMEOUT = 3.0  # seconds that a page waits for a poll, which continues after that
 _IDLE_TIMEOUT = 20.0  # seconds before an unused connection closes
@@ -58,6 +61,8 @@ class _Machine:
         """Read the machine's GPUs. Runs in a worker thread."""
         if self.host is None:
             self.host = open_target(compute, paths).host
+        if type_of(compute).has(Feature.SCHEDULER_GPUS):
+            return Gpus(note=describe_gpus(fetch_slurm_facts(self.host)))
         return fetch_gpus(self.host)
 
     def disconnect(self) -> None:
@@ -104,7 +109,8 @@ class GpuPoller:
         machine.started = time.monotonic()
         try:
             gpus = await loop.run_in_executor(self._pool, machine.read_gpus, compute, self._paths)
-            machine.reading, machine.interval = Reading("ok", gpus, asked=time.time()), INTERVAL
+            interval = INTERVAL if gpus.note is None else _SCHEDULER_INTERVAL
+            machine.reading, machine.interval = Reading("ok", gpus, asked=time.time(), again=interval), interval
         except MlwError as error:
             machine.interval = min(2 * machine.interval, _MAX_INTERVAL)
             text = error.message, error.hint
@@ -158,6 +164,8 @@ def _overdue_reading(machine: _Machine) -> Reading:
 
 
 def _machine_key(compute: Compute) -> Hashable:
+    if type_of(compute).has(Feature.SCHEDULER_GPUS):
+        return compute.type, compute.name, compute.address, compute.username, compute.port, compute.jump_host
     if not is_elsewhere(compute):
         return "this machine"
     if compute.address is None:  # a plugin locates the machine by other means

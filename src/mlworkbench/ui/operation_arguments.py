@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..resubmit import option
+from ..targets.open_remote import JOB_OPTIONS
 
 
 def prepare_arguments(
@@ -41,12 +42,18 @@ class Attach:
     mounts: Sequence[str] = ()
     image: str | None = None
     master: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time: str | None = None
     replace: bool = False
 
     def arguments(self, password: bool) -> list[str]:
         """Return the command line. If ``password`` is set, a password is sent to standard input."""
         arguments = ["computetarget", "attach", "-o", "json", *([self.kind] if self.kind else [])]
-        for field in ("name", "address", "username", "port", "jump", "private_key_file", "host_key", "image", "master"):
+        machine = ("name", "address", "username", "port", "jump", "private_key_file", "host_key", "image", "master")
+        for field in (*machine, *JOB_OPTIONS):
             arguments += option(field.replace("_", "-"), getattr(self, field) or None)
         arguments += [f"--allow-mount={path}" for path in self.mounts]
         flags = {"--use-azureml-ssh-key": self.own_key, "--password-stdin": password, "--replace": self.replace}

@@ -115,7 +115,7 @@ class RunPoller:
             ended = run.status.final and run.spec.compute.address  # its log and outputs are still on the remote machine
             if ended or run.id in self._viewed:
                 self.follow(run)
-        states = {run.id: (run.status, run.detail, run.contact, run.metrics, run.gpu) for run in runs}
+        states = {run.id: (run.status, run.detail, run.contact, run.metrics, run.gpu, run.job) for run in runs}
         unfinished = frozenset(run.id for run in runs if not run.status.final)
         if states != self._states or unfinished != self._unfinished:
             self._states, self._unfinished = dict(states), unfinished

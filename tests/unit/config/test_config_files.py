@@ -84,7 +84,7 @@ username: ninghai
         ("type: docker\nbaseDockerImage: x/y:1", Compute("gpu", "docker", base_docker_image="x/y:1")),
         ("type: cluster\naddress: h", Compute("gpu", "cluster", address="h", yarn_deploy_mode="cluster")),
         ("type: cluster\nyarnDeployMode: client", Compute("gpu", "cluster", yarn_deploy_mode="client")),
-        ("type: slurm", Compute("gpu", "slurm")),
+        ("type: ray", Compute("gpu", "ray")),
         ('{"type": "local", "nvidiaDocker": false}', Compute("gpu", "local")),
     ],
 )
@@ -222,7 +222,7 @@ COMPUTE_ERRORS = [
     ("type:", ":1: missing key 'type'", "add a line"),
     (
         "type: remote-docker",
-        ":1: type must be one of local, docker, remote, remotedocker, cluster, not 'remote-docker'",
+        ":1: type must be one of local, docker, remote, remotedocker, cluster, slurm, not 'remote-docker'",
         "did you mean 'remotedocker'?",
     ),
     ("type: remote", ":1: missing key 'address', which type remote requires", None),
@@ -311,7 +311,7 @@ WARNINGS = [
     ("a.compute", "type: local\nFramework: Python", 2, "unknown key 'Framework' has no effect"),
     ("a.compute", "type: local\nnvidiaDocker: true", 2, "nvidiaDocker has no effect on targets of type local"),
     ("a.compute", "type: local\nbaseDockerImage: x", 2, "baseDockerImage has no effect on targets of type local"),
-    ("a.compute", "type: slurm", 1, "type 'slurm' is not built in"),
+    ("a.compute", "type: ray", 1, "type 'ray' is not built in"),
     ("a.compute", "type: remote\naddress: h\nnative: true", 3, "native has no effect"),
     ("a.runconfig", "Framework: Python\nCondaFile: x", 2, "CondaFile is the old name of CondaDependenciesFile"),
     ("a.runconfig", "Framework: Python\nManagedEnvironment: true", 2, "ManagedEnvironment: true is obsolete"),
@@ -340,21 +340,19 @@ def test_shared_folder_is_allowed_for_every_type(tmp_path: Path, kind: str) -> N
 
 def test_installed_plugins_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = "from mlworkbench.targets.types import ComputeType\n{} = ComputeType('{}', 'Anything', None)\n"
-    (tmp_path / "moon.py").write_text(row.format("SLURM", "slurm") + row.format("LOKAL", "lokal"))
+    (tmp_path / "moon.py").write_text(row.format("RAY", "ray") + row.format("LOKAL", "lokal"))
     info = tmp_path / "moon-1.0.dist-info"
     info.mkdir()
-    points = (
-        "[mlworkbench.targets]\nslurm = moon:SLURM\nlokal = moon:LOKAL\n[mlworkbench.frameworks]\nJulia = moon:make\n"
-    )
+    points = "[mlworkbench.targets]\nray = moon:RAY\nlokal = moon:LOKAL\n[mlworkbench.frameworks]\nJulia = moon:make\n"
     (info / "entry_points.txt").write_text(points)
-    files = [("a.compute", "type: slurm"), ("b.compute", "type: lokal"), ("a.runconfig", "Framework: Julia")]
+    files = [("a.compute", "type: ray"), ("b.compute", "type: lokal"), ("a.runconfig", "Framework: Julia")]
     paths = [write(tmp_path, name, text) for name, text in files]
     before = [[problem.severity for problem in check_file(path)] for path in paths]
     monkeypatch.syspath_prepend(str(tmp_path))
     plugin_registry._all.cache_clear()
     try:
         after = [check_file(path) for path in paths]
-        assert read_compute(paths[0]).type == "slurm" and read_runconfig(paths[2]).framework == "Julia"
+        assert read_compute(paths[0]).type == "ray" and read_runconfig(paths[2]).framework == "Julia"
         assert read_compute(paths[1]).type == "lokal", "though it looks like a slip of the pen"
     finally:
         plugin_registry._all.cache_clear()

@@ -687,7 +687,7 @@ def test_old_extension(tmp_path: Path) -> None:
         ("docker", True, "docker"),
         ("remotedocker", True, "remotedocker"),
         ("cluster", True, "cluster"),
-        ("slurm", True, "slurm"),
+        ("ray", True, "ray"),
         ("local", False, "local"),
         ("remote", False, "remote"),
     ],

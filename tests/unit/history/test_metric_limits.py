@@ -143,7 +143,7 @@ def test_waiting_does_not_return_without_updates(run, what):
         write_metrics(run, "a b", POINT)
     pauses = []
     updates = RunUpdates(run, {"events.jsonl": os.path.getsize(run.events)})
-    updates.status = lambda: {"supervised": True}
+    updates.status = lambda: dict.fromkeys(("exists", "claimed", "supervised", "scheduled"), True)
     updates.wait(60.0, lambda seconds: pauses.append(seconds) or len(pauses) == 3)
     assert len(pauses) == 3
     assert list(updates.parts(LIMIT)) == []
@@ -152,7 +152,7 @@ def test_waiting_does_not_return_without_updates(run, what):
 def test_a_completed_line_is_an_update(run):
     write_metrics(run, "1-x", b'{"n": "a", ')
     updates = RunUpdates(run, {"events.jsonl": os.path.getsize(run.events)})
-    updates.status = lambda: {"supervised": True}
+    updates.status = lambda: dict.fromkeys(("exists", "claimed", "supervised", "scheduled"), True)
 
     def pause(seconds):
         assert not os.path.exists(run.log), "the second half was not noticed"

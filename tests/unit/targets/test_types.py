@@ -73,7 +73,7 @@ def test_built_in_types_are_entry_points_like_any_other() -> None:
         row.name: f"mlworkbench.targets.types:{row.name.upper()}" for row in BUILT_IN
     }
     assert [compute_type(row.name) for row in BUILT_IN] == list(BUILT_IN)
-    assert {row.starter for row in BUILT_IN} == {"detached"}
+    assert {row.starter for row in BUILT_IN} == {"detached", "slurm"}
 
 
 def test_every_key_of_a_type_is_in_the_table() -> None:
@@ -92,6 +92,7 @@ def test_every_key_of_a_type_is_in_the_table() -> None:
         (Compute("a", "remotedocker", address="h"), True, True, False),
         (Compute("a", "cluster", address="h"), True, True, False),
         (Compute("a", "cluster"), False, False, False),
+        (Compute("a", "slurm", address="h"), True, True, False),
         (Compute("a", "not-installed"), False, False, True),
     ],
 )
@@ -101,14 +102,14 @@ def test_where_a_target_is(compute: Compute, elsewhere: bool, attach: bool, proc
 
 
 def test_attach_offers_the_default_first_and_plugins_last(install: Install) -> None:
-    assert [row.name for row in types.attachable()] == ["remotedocker", "remote", "cluster"]
+    assert [row.name for row in types.attachable()] == ["remotedocker", "remote", "cluster", "slurm"]
     install("[mlworkbench.targets]\nmoon = moon_plugin:MOON\nabroken = nowhere:X\n")
-    assert [row.name for row in types.attachable()] == ["remotedocker", "remote", "cluster", "moon"]
+    assert [row.name for row in types.attachable()] == ["remotedocker", "remote", "cluster", "slurm", "moon"]
 
 
 def test_a_container_is_added_where_a_type_has_the_same_host() -> None:
     names = {row.name: getattr(types.in_container(row), "name", None) for row in BUILT_IN if not row.contained}
-    assert names == {"local": "docker", "remote": "remotedocker", "cluster": None}
+    assert names == {"local": "docker", "remote": "remotedocker", "cluster": None, "slurm": None}
 
 
 def test_a_type_of_a_plugin_has_keys_of_its_own(install: Install, tmp_path: Path) -> None:

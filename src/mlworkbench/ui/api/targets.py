@@ -87,6 +87,7 @@ class GpusAnswer(BaseModel):
     message: str | None
     hint: str | None
     problem: str | None = Field(description="Why the GPUs cannot be queried")
+    note: str | None = Field(description="Free GPUs by partition, if a scheduler allocates them")
     driver: str | None
     cuda: str | None
     asked: float | None
@@ -126,6 +127,11 @@ class AttachRequest(BaseModel):
     master: Text | None = Field(
         None, description="Master of a Spark cluster; without `address`, it is contacted from this machine"
     )
+    partition: Text | None = Field(None, description="Slurm partition; the options below are also for Slurm only")
+    account: Text | None = None
+    qos: Text | None = None
+    constraint: Text | None = None
+    time: Text | None = Field(None, description="Time limit of the jobs, such as 2:00:00")
     replace: bool = False
 
 
@@ -277,6 +283,7 @@ def _gpus(reading: Reading) -> GpusAnswer:
     return GpusAnswer(
         **{name: getattr(reading, name) for name in ("state", "message", "hint", "asked", "again")},
         problem=values.problem if values else None,
+        note=values.note if values else None,
         driver=values.driver if values else None,
         cuda=values.cuda if values else None,
         gpus=[_gpu(gpu) for gpu in values.gpus] if values else [],

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from nicegui import ui
 
 from ...config.project_files import is_plain_name
-from ...targets.types import DEFAULT_ATTACH, IMAGE, MASTER, ComputeType, attachable
+from ...targets.types import DEFAULT_ATTACH, IMAGE, JOB, MASTER, ComputeType, attachable
 from ..operation_arguments import Attach
 from ..queries.targets import Card
 from .secret_field import SecretField
@@ -19,6 +19,13 @@ _AUTHENTICATION = {
     OWN_KEYS: "My SSH keys or SSH agent",
     FILE: "Private key file",
     APPEND: "New key that I add to the machine",
+}
+_JOB_FIELDS = {
+    "partition": ("Partition", "default: that of the cluster"),
+    "account": ("Account", "default: your default account"),
+    "qos": ("QoS", "default: that of the account"),
+    "constraint": ("Node features", "a100"),
+    "time": ("Time limit", "2:00:00, or 1-12:00 (days-hours:minutes)"),
 }
 _FIELD_PROPS = "outlined dense"
 
@@ -42,6 +49,10 @@ class AttachForm:
             self._master = _field(
                 "Spark master", (compute and compute.spark_master) or "", "spark://host:7077, or yarn"
             )
+            self._job = {
+                name: _field(label, (compute and getattr(compute, name)) or "", example)
+                for name, (label, example) in _JOB_FIELDS.items()
+            }
         self._authentication = ui.radio(_AUTHENTICATION, value=PASSWORD).props("dense inline").classes("mlw-ways")
         self._authentication.props('aria-label="Authentication"')
         self._secret = SecretField("Password").classes("mlw-full")
@@ -75,7 +86,7 @@ class AttachForm:
 
     def on_change(self, callback: Callable[[], None]) -> None:
         fields = (self._kind, self._name, self._address, self._username, self._master, self._authentication, self._file)
-        for field in (*fields, self._port, self._jump, self._image, self._mounts, self._replace):
+        for field in (*fields, *self._job.values(), self._port, self._jump, self._image, self._mounts, self._replace):
             field.on_value_change(lambda _: callback())
 
     @property
@@ -84,6 +95,8 @@ class AttachForm:
 
     def _update_visibility(self) -> None:
         self._master.set_visibility(self._type.asks(MASTER))
+        for field in self._job.values():
+            field.set_visibility(self._type.asks(JOB))
         self._secret.set_visibility(self.authentication == PASSWORD)
         self._file.set_visibility(self.authentication == FILE)
         self._note.set_visibility(self.authentication == APPEND)
@@ -125,6 +138,7 @@ class AttachForm:
             mounts=[line.strip() for line in _text(self._mounts.value).splitlines() if line.strip()],
             image=_text(self._image.value) or None if self._type.asks(IMAGE) else None,
             master=_text(self._master.value) or None if self._type.asks(MASTER) else None,
+            **{name: _text(field.value) or None for name, field in self._job.items() if self._type.asks(JOB)},
             replace=bool(self._replace.value),
         )
 

@@ -39,6 +39,7 @@ export default {
       if (this.worst === "error") return { icon: "error", kind: "mlw-bad", words: `${way}; ${this.why}` };
       if (told.problem) return { icon: "warning", kind: "mlw-warn", words: `${way}; GPUs: ${told.problem}` };
       if (this.worst) return { icon: "warning", kind: "mlw-warn", words: `${way}; ${this.why}` };
+      if (told.note) return { ...sign, words: `${way}; ${told.note}` };
       if (!told.gpus.length) return { ...sign, words: `${way}; no NVIDIA GPU` };
       const parts = [told.driver && `driver ${told.driver}`, told.cuda && `CUDA ${told.cuda}`].filter(Boolean);
       return { ...sign, words: [way, ...parts].join(", ") };

@@ -13,7 +13,7 @@ from ...errors import ConfigError, UsageError
 from ...targets.types import ComputeType, find_type
 
 _TABLES = {COMPUTE_SUFFIX: COMPUTE, RUNCONFIG_SUFFIX: RUNCONFIG}
-_LISTS = ("texts", "arguments", "variable_names", "kept_paths")
+_LISTS = ("texts", "arguments", "sbatch_options", "variable_names", "kept_paths")
 _MAPPINGS = ("texts_by_name", "goals", "variables")
 _NUMBERS = ("port", "number", "gpus", "processes")
 _NOT_IN_FORM = ("tree", "packages", "coordinates", "secret")

@@ -90,6 +90,7 @@ class RunFacts:
         return (
             *state,
             str(run.gpu),
+            str(run.job),
             _spark(run),
             tuple(run.metrics),
             len(run.params),

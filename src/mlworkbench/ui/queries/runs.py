@@ -14,6 +14,7 @@ from ...history.journal_parsing import strict_json
 from ...history.parameters import run_parameters
 from ...history.run_query import Query
 from ...history.store import History
+from ...inferred_state import has_started
 from ...model import Run, Status
 from ...report.default_columns import common_metrics, varying_parameters
 from ...report.run_filters import make_query, require_known_names
@@ -333,7 +334,7 @@ class Jobs:
 def jobs(history: History, project: str | None) -> Jobs:
     unfinished = history.unfinished(project)
     sweeps = {run.id for run in unfinished if run.spec.sweep}
-    shown_runs = [run for run in unfinished if run.accepted is not None or run.spec.parent not in sweeps]
+    shown_runs = [run for run in unfinished if has_started(run) or run.spec.parent not in sweeps]
     ended = Query(
         project, children=False, statuses=[status.value for status in Status if status.final], limit=_MAX_RECENT
     )

@@ -12,9 +12,11 @@ from ....report.attempt_history import attempt_count, describe_attempt
 from ....report.output_locations import describe_unkept
 from ....report.rank_list import rank_pairs
 from ....report.run_records import left_out
+from ....report.slurm_report import describe_request
 from ....report.units import duration, pluralize, size
 from ....report.value_format import format_value
 from ....sanitize import plain
+from ....scheduler_state import describe_job
 from ...components.metric_chart import MetricChart
 from ...components.property_list import Cell, heading, property_list, table
 from ...components.status_badge import status_badge
@@ -84,6 +86,8 @@ def _properties(context: RunPageContext) -> None:
         ("Run number", str(spec.number) if spec.number else None),
         ("Script", plain(spec.entry.name, 500)),
         ("Target", plain(spec.compute.name, 200)),
+        ("Slurm job", describe_job(run)),
+        ("Job request", describe_request(spec.scheduler)),
         ("Run configuration", plain(spec.runconfig, 200) or None),
         ("Project", _project(context)),
         ("Submitted", _timestamp(spec.created)),
