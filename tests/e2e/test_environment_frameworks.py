@@ -65,6 +65,30 @@ for step in range(12):
 model.save("outputs/model.dnn")
 print("trained by", sys.executable, "with", cntk.__file__)
 """
+# Each rank starts with the same weights, which CNTK requires, and trains with other data. Then, one rank fails.
+CNTK_RANKS = """
+import hashlib, sys
+import numpy
+import cntk
+
+rank = cntk.Communicator.rank()
+numpy.random.seed(rank)
+inputs = numpy.random.randn(64, 8).astype(numpy.float32)
+labels = numpy.eye(2, dtype=numpy.float32)[(inputs.sum(axis=1) > 0).astype(int)]
+features, label = cntk.input_variable(8), cntk.input_variable(2)
+model = cntk.layers.Dense(2, init=0.1)(features)
+learner = cntk.distributed.data_parallel_distributed_learner(cntk.sgd(model.parameters, lr=0.05))
+loss = cntk.cross_entropy_with_softmax(model, label)
+trainer = cntk.Trainer(model, (loss,), [learner])
+for step in range(3):
+    trainer.train_minibatch({features: inputs, label: labels})
+digest = hashlib.sha256(model.W.value.tobytes()).hexdigest()
+sys.stdout.write("weights of rank %d of %d: %s\\n" % (rank, cntk.Communicator.num_workers(), digest))
+sys.stdout.flush()
+learner.communicator().barrier()
+if rank == 2: raise ValueError("bad batch")
+learner.communicator().barrier()
+"""
 TIMEOUT = 560  # seconds; hundreds of megabytes are downloaded, uploaded, unpacked, and compiled
 pytestmark = pytest.mark.timeout(TIMEOUT + 40)
 
@@ -139,7 +163,7 @@ def test_cntk_from_2019_trains(user, tmp_path):
     if python is None:
         pytest.skip("there is no Python 3.6 on this machine")
     libraries = openmpi(tmp_path / "mpi")
-    root = user.project("demo", train=CNTK)
+    root = user.project("demo", train=CNTK, ranks=CNTK_RANKS)
     (root / "aml_config" / "conda_dependencies.yml").write_text(
         "name: project_environment\ndependencies:\n  - python=3.6\n"
         "  - pip\n  - pip:\n    - numpy<1.17\n    - scipy<1.3\n    - cntk==2.7\n"
@@ -160,3 +184,14 @@ def test_cntk_from_2019_trains(user, tmp_path):
     assert record["environment"]["python"]["path"] == python
     versions = {package["name"]: package["version"] for package in record["environment"]["pip"]}
     assert versions["cntk"] == "2.7" and versions["numpy"].startswith("1.16."), versions
+    assert_ranks(user, root)
+
+
+def assert_ranks(user, root):
+    """Check that four processes train the same model, and that the one that fails is named and ends the run."""
+    launcher = ("--launcher", "mpiexec", "--processes", "4")
+    done = user.mlw("submit", "-c", "local", *ONE_THREAD, *launcher, "ranks.py", cwd=root, timeout=TIMEOUT)
+    weights = re.findall(r"weights of rank (\d) of 4: (\w{64})", done.out)
+    assert sorted(rank for rank, _ in weights) == ["0", "1", "2", "3"], done
+    assert len({digest for _, digest in weights}) == 1, done
+    assert done.code == 1 and "rank 2 failed: ValueError: bad batch (ranks.py:" in done.err, done

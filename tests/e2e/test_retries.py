@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -54,16 +55,46 @@ def test_crashed_script_starts_again_from_its_checkpoint(user, project):
     assert [line.split(",")[-1] for line in exported.splitlines()[1:]] == [str(value) for _, value in points]
 
 
-def test_killed_client_does_not_affect_the_attempts(user, project):
-    submit = ("submit", "--retries", "1", "--retry-delay", "1s", "train.py", "--crash")
+# When the client is killed → text in the journal or the log of the run, from then on
+MOMENTS = {"first attempt": "attempt 1 starts", "pause": '"attempt_ended"', "second attempt": "attempt 2 starts"}
+GO = "import time\nwhile not os.path.exists(os.path.join(checkpoint_dir(), 'go')): time.sleep(0.01)\n"
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_client_does_not_affect_the_attempts(user, project, moment):
+    pause, waiting = ("1s", "") if moment == "pause" else ("0.01s", GO)
+    (project / "train.py").write_text(TRAIN.replace("while step < 6", waiting + "while step < 6"))
+    submit = ("submit", "--retries", "1", "--retry-delay", pause, "train.py", "--crash")
     client = user.start(*submit, cwd=project)
     runs = user.store / "runs"
-    wait_until(lambda: any("attempt_ended" in path.read_text() for path in runs.glob("*/events.jsonl")))
+    if moment == "second attempt":
+        wait_until(lambda: any("attempt 1" in path.read_text() for path in runs.glob("*/log")))
+        [folder] = runs.iterdir()
+        (folder / "checkpoints" / "go").touch()
+    wait_until(lambda: any(MOMENTS[moment] in path.read_text() for path in runs.glob("*/[el]*[lg]")))
     client.kill()
     client.communicate()
-    [run] = [path.name for path in runs.iterdir()]
-    wait_until(lambda: user.info(run)["status"] == "Failed")
-    assert [line for line in (runs / run / "log").read_text().splitlines() if line.startswith("attempt")] == [
+    [folder] = runs.iterdir()
+    (folder / "checkpoints" / "go").touch()
+    wait_until(lambda: user.info(folder.name)["status"] == "Failed")
+    assert_attempts(folder)
+
+
+@pytest.mark.parametrize("stage", ["recorded", "launching", "launched-here"])
+def test_client_killed_during_submit_of_a_run_with_retries(user, project, stage):
+    """Submitting again with the same key starts each attempt once."""
+    submit = ("submit", "--key", "k", "--retries", "1", "--retry-delay", "0.01", "train.py", "--crash")
+    killed = user.mlw(*submit, cwd=project, env={"MLW_FAILPOINT": f"{stage}:kill"})
+    assert killed.code == -9, killed
+    again = user.mlw(*submit, cwd=project)
+    assert again.code == 1, again
+    [folder] = (user.store / "runs").iterdir()
+    assert_attempts(folder)
+
+
+def assert_attempts(folder):
+    """Check that both attempts ran once, the second one from the checkpoint of the first one."""
+    assert [line for line in (folder / "log").read_text().splitlines() if line.startswith("attempt")] == [
         *("attempt 1 starts at 0", "attempt 2 starts at 2")
     ]
 
@@ -86,6 +117,35 @@ def test_resume_from_another_run(user, project):
     assert user.info(second.run)["resumed_run_id"] == first.run
     wrong = user.mlw("submit", "--resume", "nothing", "train.py", cwd=project)
     assert wrong.code == 66 and "nothing" in wrong.err
+
+
+def test_run_folder_of_an_earlier_version(user, project, tmp_path):
+    """Before attempts, a folder had no checkpoints, and neither its spec nor its events mentioned them."""
+    run = user.mlw("submit", "train.py", cwd=project).run
+    folder = user.folder(run)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    spec = json.loads((folder / "spec.json").read_text())
+    for name in ("retries", "resumed", "processes"):
+        spec.pop(name, None)
+    for name in ("MLW_ATTEMPT", "MLW_CHECKPOINTS"):
+        del spec["environment"][name]
+    (folder / "spec.json").write_text(json.dumps(spec))
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    events[-1]["data"].pop("checkpoints")
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    for path in user.store.glob("*.db*"):
+        path.unlink()  # mlw rebuilds it from the folders
+    shown = user.mlw("show", run, cwd=project)
+    assert shown.code == 0 and "Completed" in shown.out, shown
+    assert not {"Attempts", "Ranks", "Checkpoints"} & set(shown.out.split()), shown
+    assert user.mlw("logs", run, cwd=project).out.startswith("attempt 1 starts at 0")
+    assert [record["attempts"] for record in user.runs()] == [[]]
+    assert user.mlw("history", "metrics", run, "loss", cwd=project).code == 0
+    assert user.mlw("history", "download", run, "-d", str(tmp_path / "results"), cwd=project).code == 0
+    missing = user.mlw("history", "download", run, "--checkpoints", "-d", str(tmp_path / "saved"), cwd=project)
+    assert f"run {run} has no checkpoints" in missing.err, missing
+    resumed = user.mlw("submit", "--resume", run, "train.py", cwd=project)
+    assert resumed.code != 0 and f"run {run} has no checkpoints" in resumed.err, resumed
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,8 @@ def test_launcher_killed_in_the_second_attempt(place, tmp_path, stage):
     assert kinds(place, folder).count("finished") == 1
 
 
-def test_killed_launcher_is_a_lost_attempt_which_another_follows(place, tmp_path):
+def test_exit_of_an_attempt_whose_launcher_was_killed(place, tmp_path):
+    """The supervisor inherits the script from the launcher, so the exit status is not lost."""
     folder = place.run("r", counting("time.sleep(600) if attempt == 1 else sys.exit(0)"), retries=RETRIES)
     place.start("r")
     until(lambda: tries(tmp_path) == ["1"])
@@ -268,7 +269,8 @@ def test_killed_launcher_is_a_lost_attempt_which_another_follows(place, tmp_path
     kill(launcher)
     os.kill(started["pid"], signal.SIGKILL)
     assert place.ended(folder)["ending"] == "succeeded"
-    assert ended_attempts(place, folder)[0]["ending"] in ("exit unknown", "failed")
+    [ended] = ended_attempts(place, folder)
+    assert (ended["ending"], ended["signal"]) == ("failed", signal.SIGKILL)
 
 
 def claim_attempt(folder: Path, number: int) -> None:

@@ -91,6 +91,22 @@ def test_ranks_that_make_no_progress_are_reported_and_not_ended(host, tmp_path):
     assert [event["data"]["warning"] for event in host.events(folder) if event["kind"] == "gpu_idle"][1:] == [None]
 
 
+def test_one_rank_per_allocated_gpu(host, tmp_path):
+    """Each rank uses the GPU of its number, as scripts for torchrun do."""
+    script = RANK + (
+        "print(rank, os.environ['OMPI_COMM_WORLD_SIZE'], os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        "os.environ['CUDA_VISIBLE_DEVICES'] = os.environ['CUDA_VISIBLE_DEVICES'].split(',')[rank]\n"
+        "use_gpu(memory=1 << 30, utilisation=90)\n"
+    )
+    folder = host.run("r", script + LOOKED, gpus="2", **mpiexec(tmp_path, "gpu"))
+    host.start("r")
+    gpu = host.ended(folder)["gpu"]
+    both = ",".join(host.uuids)
+    assert sorted((folder / "log").read_text().splitlines()) == [f"0 2 {both}", f"1 2 {both}"]
+    assert gpu["line"].startswith("GPU used: yes – 2 of 2, 2 × NVIDIA H200, "), gpu
+    assert gpu["line"].endswith("by ranks 0-1"), gpu
+
+
 def test_ranks_that_share_a_gpu_and_one_that_does_not_use_it(host, tmp_path):
     script = RANK + "if rank != 1: use_gpu(memory=1 << 30, utilisation=30)\n" + LOOKED
     folder = host.run("r", script, gpus="1", **mpiexec(tmp_path, 3))

@@ -26,7 +26,7 @@ exit ${failed:-0}
 RANK = "import os, time\nrank = int(os.environ['OMPI_COMM_WORLD_RANK'])\n"
 
 
-def mpiexec(tmp_path: Path, count: int) -> dict[str, object]:
+def mpiexec(tmp_path: Path, count: int | str) -> dict[str, object]:
     """Return the settings of a run of several processes, started by a script in place of mpiexec."""
     programs = tmp_path / "programs"
     programs.mkdir()

@@ -96,8 +96,19 @@ def first_failure(records: List[Record]) -> Optional[Record]:
     original = [record for record in near if not _BROKEN_CONNECTION.search(record["stderr"])]
     if near:
         return (original or near)[0]
+    raised = [record for record in records if _raised_before_kill(record)]
+    if raised:
+        return min(raised, key=lambda record: float(record["printed"]))
     lost = [record for record in records if record["ended"] is None and record["terminated"] is None]
     return lost[0] if len(lost) == 1 < len(records) else None  # otherwise, the launcher killed all ranks
+
+
+def _raised_before_kill(record: Record) -> bool:
+    """Return whether an exception is the last that is known of a rank, because its parent was killed with it."""
+    if record["ended"] is not None or record["printed"] is None or _TRACEBACK not in record["stderr"]:
+        return False
+    is_first = record["terminated"] is None or record["printed"] < record["terminated"]
+    return is_first and not _BROKEN_CONNECTION.search(record["stderr"])
 
 
 def _failure_time(record: Record) -> Optional[float]:
@@ -112,7 +123,7 @@ def _failure_time(record: Record) -> Optional[float]:
 
 def explain_rank(record: Record, spec: Spec, work: str, mask: Callable[[str], str]) -> Failure:
     """Return why a rank failed. ``mask`` hides secrets in its output."""
-    if record["code"] is None and record["signal"] is None:
+    if record["code"] is None and record["signal"] is None and not _raised_before_kill(record):
         described = failure("script-killed", _LOST)
     else:
         python, unpassed = spec["processes"]["python"], spec.get("unpassed") or ()

@@ -37,6 +37,11 @@ FAILURES = {
     "a rank without an ending": ([rank(0, 0, ended=10), rank(1)], 1),
     "the parent of a rank was killed, and the launcher ended the others": ([rank(0, terminated=9), rank(1)], 1),
     "none, if the launcher killed all ranks": ([rank(0), rank(1)], None),
+    # As recorded with MPICH: after MPI_Abort, it kills all processes at once.
+    "an exception before the launcher killed all ranks": (
+        [rank(0), rank(1, printed=7, stderr=BROKEN), rank(2, printed=8, stderr=RAISED)],
+        2,
+    ),
     "none": ([rank(0, 0, ended=10), rank(1, signal=15, ended=9, terminated=8)], None),
 }
 

@@ -165,6 +165,20 @@ def test_the_request_to_end_is_recorded_at_once(tmp_path):
         process.kill()
 
 
+def test_a_traceback_is_recorded_before_the_rank_ends(tmp_path):
+    script = "import time\ntry: 1 / 0\n"
+    script += "except ZeroDivisionError:\n import traceback\n traceback.print_exc()\ntime.sleep(1000)"
+    with start(tmp_path, PYTHON, script) as process:
+        try:
+            wait_until(lambda: "ZeroDivisionError: division" in (recorded_stderr(tmp_path) or ""))
+        finally:
+            process.kill()
+
+
+def recorded_stderr(folder):
+    return (folder / "ranks" / "1.json").exists() and recorded(folder).get("stderr")
+
+
 def test_a_child_process_that_outlives_the_rank_does_not_delay_it(tmp_path):
     script = "import subprocess; print(subprocess.Popen(['sleep', '1000'], stdout=subprocess.DEVNULL).pid)"
     with start(tmp_path, PYTHON, script) as process:

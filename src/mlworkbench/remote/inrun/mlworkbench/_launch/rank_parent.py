@@ -18,6 +18,8 @@ import time
 from ranks import read_rank
 
 _TAIL = 16384  # recorded bytes of standard error
+_TRACEBACK = b"Traceback (most recent call last)"
+_TRACEBACK_RECORDS = 64  # maximum records per traceback, whose lines may arrive one by one
 _DRAIN_TIME = 1.0  # seconds to wait for output of child processes that outlive the rank
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_STARTED = 127
@@ -38,6 +40,7 @@ class Rank(object):
         }
         self.pid = None
         self.tail = b""
+        self.records_left = 0
 
     def start(self, command, stderr):
         """Start the command in its own process group: a signal to the group of this process is forwarded once."""
@@ -72,6 +75,7 @@ class Rank(object):
         if data:
             self.facts["printed"] = time.time()
             self.tail = (self.tail + data)[-_TAIL:]
+            self._record_traceback(data)
         view = data
         while view:
             try:
@@ -79,6 +83,14 @@ class Rank(object):
             except OSError:
                 break  # the disk is full: the rank continues, as without this process
         return bool(data)
+
+    def _record_traceback(self, data):
+        """Record a traceback at once: after MPI_Abort, MPICH kills this process before it can record the end."""
+        if _TRACEBACK in self.tail[-len(data) - len(_TRACEBACK) :]:
+            self.records_left = _TRACEBACK_RECORDS
+        if self.records_left:
+            self.records_left -= 1
+            self.record(stderr=self.tail.decode("utf-8", "replace"))
 
     def record(self, **more):
         """Write the record. Errors must not affect the rank."""
