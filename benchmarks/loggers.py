@@ -22,18 +22,41 @@ Finish = Callable[[], Any]
 
 
 def mlworkbench(folder: Path) -> tuple[Log, Finish]:
-    os.environ.update(MLW_RUN_ID="bench", MLW_RUN_FOLDER=str(folder))
-    (folder / "work" / "outputs").mkdir(parents=True)
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src" / "mlworkbench" / "remote" / "inrun"))
+    _begin_run(folder)
     from mlworkbench import flush, log  # noqa: PLC0415 - only this contestant needs it
 
     return lambda value, step: log("loss", value, step), flush
 
 
-def mlflow(folder: Path) -> tuple[Log, Finish]:
-    import mlflow  # noqa: PLC0415 - only this contestant needs it
+def _begin_run(folder: Path) -> None:
+    os.environ.update(MLW_RUN_ID="bench", MLW_RUN_FOLDER=str(folder), MLFLOW_TRACKING_URI="mlw:run")
+    (folder / "work" / "outputs").mkdir(parents=True)
+    os.chdir(folder / "work")
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src" / "mlworkbench" / "remote" / "inrun"))
 
-    mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
+
+def mlflow(folder: Path) -> tuple[Log, Finish]:
+    return _mlflow(f"sqlite:///{folder}/mlflow.db")
+
+
+def mlflow_file(folder: Path) -> tuple[Log, Finish]:
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    return _mlflow((folder / "mlruns").as_uri())
+
+
+def mlflow_in_mlw(folder: Path) -> tuple[Log, Finish]:
+    _begin_run(folder)
+    from mlworkbench import flush  # noqa: PLC0415 - only this contestant needs it
+
+    log, finish = _mlflow(None)
+    return log, lambda: (finish(), flush())
+
+
+def _mlflow(uri: str | None) -> tuple[Log, Finish]:
+    import mlflow  # noqa: PLC0415 - only these contestants need it
+
+    if uri:
+        mlflow.set_tracking_uri(uri)
     mlflow.set_experiment("bench")
     mlflow.start_run()
     return lambda value, step: mlflow.log_metric("loss", value, step=step), mlflow.end_run

@@ -20,7 +20,9 @@ RECIPES = (
     peers.Recipe("trackio", "trackio", ("trackio",), ()),
 )
 NUMPY = peers.Recipe("numpy", "numpy-config", ("numpy",), ())
-CALLS = {"mlworkbench": 1_000_000, "mlflow": 500, "wandb": 20_000, "trackio": 20_000}
+IN_MLW, FILE_STORE = "mlflow_in_mlw", "mlflow_file"  # with the Python of mlflow
+_MLFLOW_CALLS = dict.fromkeys(("mlflow", FILE_STORE, IN_MLW), 5_000)
+CALLS = {"mlworkbench": 1_000_000, **_MLFLOW_CALLS, "wandb": 20_000, "trackio": 20_000}
 HOW = {"mlflow": "SQLite store", "wandb": "offline", "trackio": "local"}
 CALL_AIM = 1e-6
 QUICKER_AIM = 3.0
@@ -39,6 +41,7 @@ def recording_section(context: Context) -> Section:
     contestants = [Contestant(name, partial(_cost, context, name, python)) for name, python in pythons.items()]
     results = take_turns(contestants, context.slow, quiet)
     section.lines += [_call_line(results), *[_peer_line(peer, results) for peer in installed]]
+    section.lines += _mlflow_lines(installed[0], results)
     section.lines.append(_slowdown_line(context))
     section.notes += [
         f"median of {context.slow} rounds, each a new process; {quiet.words()}",
@@ -50,7 +53,9 @@ def recording_section(context: Context) -> Section:
 
 
 def _pythons(installed: list[peers.Peer]) -> dict[str, Path]:
-    return {peer.name: peer.program.parent / "python" for peer in installed if peer.program}
+    pythons = {peer.name: peer.program.parent / "python" for peer in installed if peer.program}
+    mlflow = pythons.get("mlflow")
+    return {**pythons, **(dict.fromkeys((FILE_STORE, IN_MLW), mlflow) if mlflow else {})}
 
 
 def _cost(context: Context, name: str, python: Path) -> dict[str, float]:
@@ -93,6 +98,24 @@ def _peer_line(peer: peers.Peer, results: Costs) -> Line:
     beside = f"until it is on the disk: {_us(whole)} ({times(on_disk)})"
     met = min(ratio, on_disk) >= QUICKER_AIM
     return Line(what, _us(call), beside, times(ratio), f"≥ {QUICKER_AIM:.0f}×, both", met)
+
+
+def _mlflow_lines(peer: peers.Peer, results: Costs) -> list[Line]:
+    """Compare `mlflow.log_metric` in a run of mlw with the same call of MLflow's own stores."""
+    if IN_MLW not in results:
+        return []
+    stores = {IN_MLW: "in a run of mlw", "mlflow": "SQLite store", FILE_STORE: "file store"}
+    call, whole = _of(results, IN_MLW, "call"), _of(results, IN_MLW, "all")
+    lines = []
+    for name, store in stores.items():
+        what = f"`mlflow.log_metric`, mlflow {peer.version}, {store}"
+        beside = f"{CALLS[name]:,} calls until they are on the disk: {_of(results, name, 'all') * CALLS[name]:.1f} s"
+        ratio = min(_of(results, name, "call") / call, _of(results, name, "all") / whole)
+        aimed = name == "mlflow"
+        aim, met = (f"≥ {QUICKER_AIM:.0f}×, both", ratio >= QUICKER_AIM) if aimed else ("", None)
+        shown = "" if name == IN_MLW else times(ratio)
+        lines.append(Line(what, _us(_of(results, name, "call")), beside, shown, aim, met))
+    return lines
 
 
 def _slowdown_line(context: Context) -> Line:
