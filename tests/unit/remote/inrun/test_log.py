@@ -156,13 +156,50 @@ def test_a_script_that_logs_rarely_writes_in_the_call(runner):
 
 @ON_POSIX
 def test_at_most_a_tenth_of_a_second_of_points_waits(runner):
-    """After a burst, the thread writes the rest and ends; the next burst starts it again."""
+    """No wait of the thread is longer, and after each one, all points that were logged before are in the file."""
+    runner.run(
+        """
+        import glob, os, threading, types
+        import mlworkbench._writer as writer
+        from mlworkbench import log, run
+
+        waits, waiting, timeout = [], threading.Semaphore(0), threading.Semaphore(0)
+
+        class Lock(object):     # the thread waits until another one releases this lock, or for a time
+            def acquire(self, blocking=True, seconds=None):
+                if seconds is None:
+                    return True
+                waits.append(seconds)
+                waiting.release()
+                timeout.acquire()
+                return False
+
+        def lines():
+            return sum(open(path).read().count("\\n") for path in glob.glob(run.folder + "/metrics/*"))
+
+        writer.threading = types.SimpleNamespace(**dict(vars(threading), Lock=Lock))
+        for burst in range(1, 4):
+            for i in range(1000): log("a", i)
+            if burst == 1: waiting.acquire()
+            assert lines() < burst * 1000
+            timeout.release()
+            waiting.acquire()
+            assert lines() == burst * 1000
+        assert len(waits) == 4 and max(waits) <= 0.1, waits
+        os.kill(os.getpid(), 9)
+        """,
+        code=-9,
+    )
+    assert [value for _, value, _ in runner.points()] == 3 * list(range(1000))
+
+
+@ON_POSIX
+def test_the_thread_ends_after_a_burst(runner):
+    """The next burst starts it again."""
     runner.run(
         """
         import glob, os, threading, time
-        import mlworkbench._writer as writer
         from mlworkbench import log, run
-        assert writer.INTERVAL <= 0.1
         def lines():
             return sum(open(path).read().count("\\n") for path in glob.glob(run.folder + "/metrics/*"))
         for burst in range(1, 3):
