@@ -76,12 +76,27 @@ def _has_number(value: Value) -> bool:
 
 def _mix(key: int | None, run: int) -> int:
     key = _NULL if key is None else key
-    return (((key >> 32) * 31 + (key & _MASK)) * ((run & _RUN_BITS) * 2 + 1)) & _MASK
+    return (_mix_factor(key) * ((run & _RUN_BITS) * 2 + 1)) & _MASK
 
 
 def _mix_sql(column: str, run: str = "run") -> str:
     key = f"coalesce({column}, {_NULL})"
     return f"((({key} >> 32) * 31 + ({key} & {_MASK})) * (({run} & {_RUN_BITS}) * 2 + 1) & {_MASK})"
+
+
+def _mix_null_sql(run: str = "run") -> str:
+    """Return the expression for a missing value, which is faster."""
+    return f"({_mix_factor(_NULL)} * (({run} & {_RUN_BITS}) * 2 + 1) & {_MASK})"
+
+
+def _mix_factor(key: int) -> int:
+    return (key >> 32) * 31 + (key & _MASK)
+
+
+_SPANS_SQL = (  # most values have none
+    f"CASE WHEN coalesce(least, greatest) IS NULL THEN {_mix_null_sql()} + {_mix_null_sql('(run + 1)')}"
+    f" ELSE {_mix_sql('least')} + {_mix_sql('greatest', '(run + 1)')} END"
+)
 
 
 def _text_checksum(run: int, text: str) -> int:
@@ -139,7 +154,7 @@ def verify(connection: apsw.Connection, name: Name, tree: Tree) -> None:
     if tree is Tree.BY_VALUE:
         hint, some_column, lookup = BY_VALUE, "*", "b.run = a.run AND b.number IS a.number"
     else:
-        columns += f", coalesce(sum({_mix_sql('least')} + {_mix_sql('greatest', '(run + 1)')}), 0)"
+        columns += f", coalesce(sum({_SPANS_SQL}), 0)"
         totals.append(name.spans_total)
     scan = f"SELECT {columns} FROM run_numbers {hint} WHERE name = ?"
     count, sample_count, *found = connection.execute(scan, (name.id,)).fetchall()[0]

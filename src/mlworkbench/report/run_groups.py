@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from ..errors import UnknownName, UsageError
 from ..history.parameters import number
@@ -69,7 +71,7 @@ def _values(columns: RunColumns, name: str) -> Callable[[ListedRun], Value]:
 
     def value_of(run: ListedRun) -> Value:
         value = parameters.get(run.seq)
-        if value is None and has_tags:
+        if value is None and has_tags and run.tags:
             value = _tag(run, name)
         return metrics.get(run.seq) if value is None else value
 
@@ -106,6 +108,13 @@ def _group_names(columns: RunColumns) -> list[str]:
     return [*list(names)[:_MAX_NAMES], *FIELDS]
 
 
+class _Group(NamedTuple):
+    """The positions of a group's runs in a list of runs, and a function that selects the values there."""
+
+    positions: list[int]
+    select: Callable[[Sequence[float]], Sequence[float]]
+
+
 def _metric_statistics(
     columns: RunColumns, members: Sequence[Sequence[ListedRun]], defaults: Mapping[str, str] | None
 ) -> list[dict[str, Any]]:
@@ -113,52 +122,57 @@ def _metric_statistics(
     group_of = {run.seq: index for index, runs in enumerate(members) for run in runs}
     ids = {run.seq: run.id for run in columns.runs}
     goals = columns.runs_with_goals()
-    stated: list[list[Run]] = [[goals[run.seq] for run in runs if run.seq in goals] for runs in members]
+    stated: list[list[Run]] = [
+        [goals[run.seq] for run in runs if run.seq in goals] if goals else [] for runs in members
+    ]
     statistics: list[dict[str, Any]] = [{} for _ in members]
     last_seqs: list[int] = []
-    positions: dict[int, list[int]] = {}
+    groups: dict[int, _Group] = {}
     for name in columns.names(METRIC):
         if name.numbers:
             seqs, values = columns.numbers(name)
             if seqs is not last_seqs:
-                last_seqs, positions = seqs, _positions(seqs, group_of)
-            for index, at in positions.items():
-                numbers, runs = _finite_values([values[place] for place in at], [seqs[place] for place in at])
+                last_seqs, groups = seqs, _positions(seqs, group_of)
+            for index, group in groups.items():
+                numbers, positions = _finite_values(group.select(values), group.positions)
                 if numbers:
                     goal = find_goal(name.name, stated[index], defaults)
-                    statistics[index][name.name] = _statistics(numbers, runs, goal, ids)
+                    row = statistics[index][name.name] = _statistics(numbers, goal)
+                    if goal is not None:
+                        # The newest one, if several runs have this value.
+                        row["best_run"] = ids[seqs[positions[-1 - numbers[::-1].index(row["best"])]]]
     return statistics
 
 
-def _positions(seqs: Sequence[int], group_of: Mapping[int, int]) -> dict[int, list[int]]:
-    """Return the positions of each group's runs."""
-    positions: dict[int, list[int]] = {}
-    for position, seq in enumerate(seqs):
-        index = group_of.get(seq)
-        if index is not None:
-            positions.setdefault(index, []).append(position)
-    return positions
+def _positions(seqs: Sequence[int], group_of: Mapping[int, int]) -> dict[int, _Group]:
+    positions = defaultdict(list)
+    for position, index in enumerate(map(group_of.get, seqs)):
+        positions[index].append(position)
+    return {index: _Group(at, _selector(at)) for index, at in positions.items() if index is not None}
 
 
-def _finite_values(values: list[float], seqs: list[int]) -> tuple[list[float], list[int]]:
+def _selector(positions: list[int]) -> Callable[[Sequence[float]], Sequence[float]]:
+    select = itemgetter(*positions)
+    return select if len(positions) > 1 else lambda values: (select(values),)
+
+
+def _finite_values(values: Sequence[float], positions: list[int]) -> tuple[Sequence[float], list[int]]:
     if math.isfinite(min(values)) and math.isfinite(max(values)):
-        return values, seqs
-    pairs = [pair for pair in zip(values, seqs, strict=True) if math.isfinite(pair[0])]
-    return [value for value, _ in pairs], [seq for _, seq in pairs]
+        return values, positions
+    pairs = [pair for pair in zip(values, positions, strict=True) if math.isfinite(pair[0])]
+    return [value for value, _ in pairs], [position for _, position in pairs]
 
 
-def _statistics(numbers: list[float], seqs: Sequence[int], goal: str | None, ids: Mapping[int, str]) -> dict[str, Any]:
+def _statistics(numbers: Sequence[float], goal: str | None) -> dict[str, Any]:
     """Return statistics of a group. There may be 100,000 numbers, so that each step is a call of a C function."""
     least, greatest = min(numbers), max(numbers)
-    best = None if goal is None else greatest if goal == MAX else least
     mean = _finite(lambda: math.fsum(numbers) / len(numbers))
     count = len(numbers)
     return {
         "runs": count,
         "goal": goal,
-        "best": best,
-        # The newest one, if several runs have this value.
-        "best_run": None if best is None else ids[seqs[-1 - numbers[::-1].index(best)]],
+        "best": None if goal is None else greatest if goal == MAX else least,
+        "best_run": None,
         "mean": mean,
         "deviation": None if mean is None or count == 1 else _finite(lambda: _deviation(numbers, mean)),
         "least": least,
