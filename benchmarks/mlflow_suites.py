@@ -32,6 +32,7 @@ SUITES = {
         "tests/tracking/test_log_image.py",
     ],
     "store": [f"{_STORE_TESTS}{name}.py" for name in ("core", "experiments", "runs")],
+    "genai": [f"{_STORE_TESTS}{name}.py" for name in ("assessments", "eval_datasets", "scorers", "traces")],
 }
 # Why a test fails with the store of mlw: a pattern in its name or in the message, and the reason.
 REASONS = (
@@ -47,6 +48,7 @@ REASONS = (
     ),
     (r"test_search_attrs", "expects the ID of the run in its artifact location. The first run uses `outputs/`"),
     (r"ManagedSessionMaker|'engine'|'db_uri'|_get_dialect", "reads or changes tables of the database itself"),
+    (r"GatewayEndpoint|_get_decrypted_secret", "replaces or calls methods for the gateway of MLflow's server"),
     (r"ModuleNotFoundError", "needs a package that is not installed"),
 )
 

@@ -24,3 +24,10 @@ def artifact_repository(artifact_uri, *args, **kwargs):
     from ._artifacts import open_repository  # noqa: PLC0415 - every import of mlflow would wait for it
 
     return open_repository(artifact_uri, *args, **kwargs)
+
+
+def scorer_store(tracking_uri=None):
+    """Return the store of scorers for ``mlw:``. It uses the tracking store, as for MLflow's databases."""
+    from mlflow.genai.scorers.registry import MlflowTrackingStore  # noqa: PLC0415 - new in MLflow 3
+
+    return MlflowTrackingStore(tracking_uri)

@@ -24,7 +24,8 @@ KIND_OF = {ending: kind for kind, endings in _KINDS.items() for ending in ending
 # log_image(key=…, step=…) encodes both in the name. Before MLflow 3, "%" and "#" were used instead of "+" and "~".
 _IMAGE_NAME = re.compile(r"images/([^/]+?)[+%]step[+%](-?\d+)[+%]timestamp[+%]\d+[+%][^/]*\Z")
 _RUN_PATH = re.compile(r"mlflow/([0-9a-f]{32})/(.+)\Z")
-_NOT_OF_FIRST_RUN = re.compile(r"mlflow/([0-9a-f]{32}|mlflow\.db(-[a-z]+)?)\Z")  # other runs, and the database
+# Other runs, the database, and the traces of an experiment.
+_NOT_OF_FIRST_RUN = re.compile(r"mlflow/([0-9a-f]{32}|mlflow\.db(-[a-z]+)?|[0-9]{1,19})\Z")
 
 
 class Artifacts(LocalArtifactRepository):
