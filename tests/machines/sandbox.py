@@ -110,6 +110,7 @@ def clean_up(number: int) -> None:
     """Remove all resources of the sandbox with this number. The caller must hold its lock."""
     folder = BASE / str(number)
     deadline = time.monotonic() + 20
+    thaw_group(f"/{_group(number)}")
     while _kill([*_marked(folder), *_in_groups(f"/{_group(number)}")]) and time.monotonic() < deadline:
         time.sleep(0.01)
     call("ip", "link", "delete", f"mlw{number}", check=False)
@@ -145,6 +146,13 @@ def kill_group(path: str) -> None:
     deadline = time.monotonic() + 20
     while _kill(list(_in_groups(path))) and time.monotonic() < deadline:
         time.sleep(0.005)
+
+
+def thaw_group(path: str) -> None:
+    """Thaw frozen processes in a control group and its subgroups: until then, SIGKILL has no effect on them."""
+    for group in _groups(path):
+        with contextlib.suppress(OSError):  # not in the hierarchy that freezes, or gone
+            (group / "freezer.state").write_text("THAWED")
 
 
 def _kill(pids: list[int]) -> bool:

@@ -43,6 +43,7 @@ from tests.machines.machine import Machine, MachineOptions
 from tests.machines.network import Switch, wait_until
 from tests.machines.plugin import NEEDED
 from tests.machines.programs import call, need_all
+from tests.machines.sandbox import thaw_group
 from tests.machines.slurm_accounting import Accounting, is_listening, is_running
 
 USERS = {"ada": 21001, "bob": 21002}
@@ -113,7 +114,10 @@ class SlurmCluster:
 
     # -- jobs -----------------------------------------------------------------------------------------------------
     def job(self, job: int | str) -> dict[str, str]:
-        """Return the fields of `scontrol show job`, or {} if the controller does not know the job."""
+        """Return the fields of `scontrol show job`, or {} if the controller does not know the job.
+
+        Of an array, "4_2" is a task, and 4 is the record of the tasks that have not started.
+        """
         done = self.admin("scontrol", "show", "job", "--oneliner", str(job), check=False)
         return dict(field.partition("=")[::2] for field in done.stdout.splitlines()[0].split()) if done.stdout else {}
 
@@ -135,8 +139,11 @@ class SlurmCluster:
         return self.admin("squeue", "--noheader", "--format=%A").stdout.split()
 
     def start_now(self, job: int | str) -> None:
-        """Let a requeued job start without the wait for the end of its old credential."""
-        self.admin("scontrol", "update", f"JobId={job}", "StartTime=now")
+        """Let a requeued job start in the next second, without the wait for the end of its old credential.
+
+        In the same second the node would confuse the new credential with the revoked one, and the job would fail.
+        """
+        self.admin("scontrol", "update", f"JobId={job}", "StartTime=now+1")
 
     def expire(self, job: int | str) -> None:
         """Let the time limit of a running job end now. Slurm notices within 30 s."""
@@ -154,6 +161,7 @@ class SlurmCluster:
 
     def kill_node(self, name: str) -> None:
         """Switch a node off: all its processes end, and Slurm declares it down."""
+        thaw_group(self._group(name))
         self.nodes[name].power_off()
         self._declare_down(name)
 
@@ -229,6 +237,8 @@ class SlurmCluster:
 
     def close(self) -> None:
         witnesses.discard(self)
+        for name in NODES:
+            thaw_group(self._group(name))
         for machine in self._machines:
             machine.close()
         if self.accounting:
@@ -265,10 +275,13 @@ class SlurmCluster:
             device = node.root / f"dev/nvidia{number}"
             if not device.exists():
                 call("mknod", "-m", "666", str(device), "c", slurm_config.FAKE_GPU, str(number))
-        group = f"{self.switch.sandbox.cgroup}/{node.folder.name}"
         if not (node.root / "run/cgroup").exists():
-            node.run("sh", "-c", slurm_config.MOUNT_CGROUPS, "sh", group, name)
+            node.run("sh", "-c", slurm_config.MOUNT_CGROUPS, "sh", self._group(name), name)
         node.run("slurmd")
+
+    def _group(self, name: str) -> str:
+        """Return the control group of a node's jobs. Slurm freezes the processes of suspended jobs there."""
+        return f"/{self.switch.sandbox.cgroup}/{self.nodes[name].folder.name}"
 
 
 @pytest.fixture(scope="session")

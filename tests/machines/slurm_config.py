@@ -83,7 +83,7 @@ ConstrainRAMSpace=yes
 MOUNT_CGROUPS = """\
 set -eu
 for kind in freezer memory cpuset devices cpuacct; do
-  group=/sys/fs/cgroup/$kind/$1
+  group=/sys/fs/cgroup/$kind$1
   mkdir -p "$group" "/run/cgroup/$kind/slurm_$2"
   if [ $kind = cpuset ]; then # an empty group of this kind accepts no process
     for file in cpus mems; do
