@@ -10,6 +10,7 @@ from typing import Any
 from .hosts.replies import number, printable
 from .model import JsonDict, Run, Status
 from .remote.shared.starter_names import ENDED, RUNNING, UNKNOWN
+from .sanitize import plain
 
 QUEUED = "queued"
 FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0  # seconds between two requests while following a run
@@ -87,7 +88,7 @@ def describe_job(run: Run) -> str | None:
     nodes: list[str] = report.get("nodes") or []
     more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
     where = f" on {', '.join(nodes[:4])}{more}" if nodes else ""
-    return ", ".join([f"{report['job']}{where}", *([] if run.status.final else _as_of(report))])
+    return ", ".join([f"{plain(str(report['job']), 100)}{where}", *([] if run.status.final else _as_of(report))])
 
 
 def _as_of(report: JsonDict) -> list[str]:

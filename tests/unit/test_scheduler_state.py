@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from mlworkbench.history.run_state import fold
 from mlworkbench.inferred_state import wait_for_turn, waits_for_turn
-from mlworkbench.model import Run, Status
+from mlworkbench.model import Event, Run, Status
 from mlworkbench.plan import plan
 from mlworkbench.report.run_records import outcome, record
 from mlworkbench.scheduler_state import (
@@ -60,6 +61,13 @@ def test_the_start_of_the_job_ends_the_wait() -> None:
 def test_a_queued_child_of_a_sweep_is_listed_on_its_own() -> None:
     child = replace(RUN, spec=replace(RUN.spec, parent="sweep-1"))
     assert waits_for_turn(wait_for_turn(child)) and not waits_for_turn(updated(child, QUEUED))
+
+
+def test_the_journal_names_the_job() -> None:
+    event = Event("n1", 1, 5.0, "accepted", {"job": "7", "restart": 0})
+    assert describe_job(fold(RUN, [event])) == "7"
+    assert describe_job(fold(updated(RUN, RUNNING), [event])) == "7 on n1"
+    assert fold(RUN, [replace(event, data={})]).job is None
 
 
 def test_a_retry_delay_of_the_supervisor_stays() -> None:

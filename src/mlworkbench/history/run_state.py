@@ -46,7 +46,9 @@ def add_left_out(run: Run, lines: Iterable[str]) -> Run:
 
 def _accepted(run: Run, event: Event) -> Run:
     root = _text(limit_value(event.data.get("root")))
-    return replace(run, status=Status.PREPARING, detail=None, accepted=event.time, root=root or run.root)
+    run = replace(run, status=Status.PREPARING, detail=None, accepted=event.time, root=root or run.root)
+    job = _text(limit_value(event.data.get("job")))
+    return replace(run, job={**(run.job or {"state": "running"}), "job": job}) if job else run
 
 
 def _step(run: Run, event: Event) -> Run:

@@ -12,7 +12,7 @@ import time
 from .client_registry import fetched_by, list_clients, unregister_client
 from .disk_usage import LEFTOVER, disk_size, list_names
 from .environments.environment_state import discard, unprotect
-from .environments.environment_usage import has_ended, list_building
+from .environments.environment_usage import has_ended, has_open_job, list_building
 from .run_removal import remove_run
 from .shared import machine
 from .shared.atomic_files import read_json
@@ -82,9 +82,11 @@ def _run_entry(root: Root, name: str, sizes: bool) -> Message:
 
 
 def _is_supervised(root: Root, name: str) -> bool:
-    """Return whether a run is supervised. A file or link in the runs folder never is."""
+    """Return whether a run is supervised here or has a job. A file or link in the runs folder never is."""
     run = root.run(name)
-    return os.path.isdir(run.path) and not os.path.islink(run.path) and machine.is_locked(run.lock)
+    if not os.path.isdir(run.path) or os.path.islink(run.path):
+        return False
+    return machine.is_locked(run.lock) or has_open_job(run)
 
 
 def _folder_entries(folder: str, sizes: bool) -> List[Message]:

@@ -52,9 +52,10 @@ class RunMessages(Observer):
         for attempt in run.attempts:
             self._once(describe_attempt(attempt))
         if run.status is Status.QUEUED and run.detail:
-            separator = " " if is_queued_by_scheduler(run) else ": "
-            self._once(f"queued{separator}{plain(run.detail)}")
-            self._once_hint(run)
+            if is_queued_by_scheduler(run):
+                self._report_job(run.detail, run.job or {})
+            else:
+                self._once(f"queued: {plain(run.detail)}")
         if is_unwritten(run):
             self._once(plain(run.detail or ""))
         if run.gpu:
@@ -90,10 +91,14 @@ class RunMessages(Observer):
             more = "".join(f"; {diagnosis[name]}" for name in ("cause", "remedy") if diagnosis.get(name))
             self._once(f"warning: {plain(idle['warning'] + more)}")
 
-    def _once_hint(self, run: Run) -> None:
-        hint = (run.job or {}).get("hint")
-        if hint and is_queued_by_scheduler(run):
-            self._once(f"hint: {plain(str(hint))}")
+    def _report_job(self, detail: str, job: JsonDict) -> None:
+        """Report each reason why a job waits once, because the expected start changes often."""
+        mark = f"queued {job.get('reason')} {job.get('problem')}"
+        if mark not in self._written:
+            self._written.add(mark)
+            self._write(f"queued {plain(detail)}")
+            if job.get("hint"):
+                self._write(f"hint: {plain(str(job['hint']))}")
 
     def _once(self, text: str, mark: str = "") -> None:
         if mark + text not in self._written:

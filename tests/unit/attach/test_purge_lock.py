@@ -92,6 +92,16 @@ def test_a_run_that_went_on_after_the_survey_stops_a_purge(root, tmp_path, owner
     assert os.path.exists(run.outputs + "/model") and os.path.exists(root.run("old").path), "nothing was removed"
 
 
+def test_a_job_that_waits_or_runs_elsewhere_stops_a_purge(root, tmp_path):
+    """No process of this machine holds the lock of the run: its job waits in a queue, or runs on another node."""
+    put_run(root, "job", claimed=False)
+    Path(root.run("job").handle).write_text('{"starter": "slurm", "handle": {}}')
+    request = plan(root, tmp_path).request()
+    assert DirectHost(root).ask(request)["problem"] == "runs are active: job"
+    Path(root.run("job").events).write_text('{"kind": "finished"}\n')
+    assert "active" not in DirectHost(root).ask(request)["problem"]
+
+
 def test_a_purge_of_what_was_listed(root, tmp_path):
     os.makedirs(root.run("empty").path)
     reply = DirectHost(root).ask(plan(root, tmp_path).request())

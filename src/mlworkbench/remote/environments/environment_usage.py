@@ -48,6 +48,11 @@ def has_ended(run: RunFolder) -> bool:
         return False
 
 
+def has_open_job(run: RunFolder) -> bool:
+    """Return whether a scheduler has a job of the run, which may still wait, or run on another machine."""
+    return os.path.exists(run.handle) and not has_ended(run)
+
+
 def runs_using(root: Root, digest: str) -> List[str]:
     """Return the runs that used an environment, latest last."""
     try:
