@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.e2e.attach_helpers import new_project
+from tests.e2e.documentation_helpers import add_ssh_alias
 from tests.machines.laptop import Laptop
+from tests.machines.network import wait_until
+from tests.machines.pages import PageRunner
 from tests.machines.slurm import SlurmCluster
+
+PAGE = "docs/how-to/slurm.md"
+TRAIN = """
+import os, pathlib, sys, time
+import mlworkbench
+print("on", os.uname().nodename, "with GPUs", os.environ["CUDA_VISIBLE_DEVICES"], "and", os.environ.get("COLOR"))
+mlworkbench.log("accuracy", 0.5)
+pathlib.Path("outputs/model.txt").write_text("weights")
+time.sleep(float(sys.argv[1]))
+"""
 
 
 @pytest.fixture
-def hpc(slurm: SlurmCluster, laptop: Laptop):
+def hpc(slurm: SlurmCluster, laptop: Laptop) -> Path:
     """A project with the target hpc, which user ada attached."""
     project = new_project(laptop)
     laptop.trust_host_keys(slurm.login)
@@ -28,7 +44,7 @@ def attach(slurm: SlurmCluster) -> list[str]:
     return ["computetarget", "attach", "slurm", "--name", "hpc", *address]
 
 
-def test_attach_check_and_gpus(slurm: SlurmCluster, laptop: Laptop, hpc) -> None:
+def test_attach_check_and_gpus(slurm: SlurmCluster, laptop: Laptop, hpc: Path) -> None:
     text = (hpc / "aml_config" / "hpc.compute").read_text()
     assert "# Shell lines that the job executes before the run" in text
     settings = {name: value for name, value in yaml.safe_load(text).items() if value is not None}
@@ -62,3 +78,78 @@ def test_attach_check_and_gpus(slurm: SlurmCluster, laptop: Laptop, hpc) -> None
 
     refused = laptop.mlw("submit", "-c", "hpc", "--gpus", "3", "train.py", cwd=hpc)
     assert refused.code == 78 and "no node of partition gpu has 3 GPUs (most: 2)" in refused.err
+
+
+def test_the_commands_of_the_page(slurm: SlurmCluster, laptop: Laptop) -> None:
+    """The page attaches, checks, submits, and sweeps. All runs of the sweep come home."""
+    add_ssh_alias(laptop, "login.hpc.example", slurm.login)
+    laptop.trust_host_keys(slurm.login)
+    runner = PageRunner(laptop, PAGE)
+    runner.assign_file("type: slurm", None)
+    runner.assign_file("import mlworkbench", None)
+    runner.assign_file("Run ID", None)
+    runner.run()
+    runs = laptop.runs()
+    assert [run["status"] for run in runs] == ["Completed"] * 2
+    [sweep] = [run for run in runs if run["children"]]
+    listed = laptop.mlw("history", "list", "--parent", sweep["run_id"], "-o", "json", cwd=runner.place, check=True)
+    children = json.loads(listed.out)
+    assert [child["status"] for child in children] == ["Completed"] * 2 and all(run["outputs"] for run in children)
+    assert len({child["job"]["job"] for child in children}) == 2 and not slurm.jobs()
+
+
+def test_a_run_waits_runs_and_comes_home(slurm: SlurmCluster, laptop: Laptop, hpc: Path) -> None:
+    (hpc / "train.py").write_text(TRAIN)
+    compute = hpc / "aml_config" / "hpc.compute"
+    compute.write_text(re.sub(r"(?m)^#? ?setUp:.*$", "setUp:\n- export COLOR=green", compute.read_text()))
+    blocker = slurm.submit("sleep 1000", "--exclusive", "--nodes=3", user="bob")
+    slurm.wait_for(blocker, "RUNNING")
+
+    first, second = (submit(laptop, hpc, "--gpus", "1", "train.py", seconds) for seconds in ("0", "1000"))
+    wait_until(lambda: len(slurm.jobs()) == 3, "both jobs in the queue", 60)
+    shown = laptop.mlw("ps", cwd=hpc, check=True).out
+    assert len(re.findall(r"Queued \(in Slurm: (?:Resources|Priority|None)", shown)) == 2, shown
+    status = json.loads(laptop.mlw("status", first, "-o", "json", cwd=hpc, check=True).out)
+    assert (status["job"]["state"], status["scheduler"]["gpus"], status["gpus"]) == ("queued", 1, "1")
+
+    assert laptop.mlw("cancel", second, cwd=hpc).out == ""
+    assert json.loads(laptop.mlw("status", second, "-o", "json", cwd=hpc).out)["status"] == "Canceled"
+    assert len(slurm.jobs()) == 2
+
+    slurm.admin("scancel", str(blocker))
+    followed = laptop.mlw("logs", "-f", first, cwd=hpc)
+    assert followed.code == 0, followed
+    assert re.fullmatch(r"on n[123] with GPUs [01] and green\n", followed.out)
+    assert "queued in Slurm: " in followed.err and "GPU used: " in followed.err
+    status = json.loads(laptop.mlw("status", first, "-o", "json", cwd=hpc).out)
+    assert (status["status"], status["accuracy"], status["outputs"]) == ("Completed", 0.5, 1)
+
+
+def test_the_time_limit_of_a_job_is_told_from_other_endings(slurm: SlurmCluster, laptop: Laptop, hpc: Path) -> None:
+    (hpc / "train.py").write_text(TRAIN)
+    run = submit(laptop, hpc, "--gpus", "1", "train.py", "1000")
+    shown = follow_until(laptop, hpc, run, lambda status: status["status"] == "Running")
+    slurm.expire(int(shown["job"]["job"]))
+    assert re.fullmatch(rf"{shown['job']['job']} on n[123]", shown["slurm_job"])
+    ended = laptop.mlw("logs", "-f", run, cwd=hpc)
+    status = json.loads(laptop.mlw("status", run, "-o", "json", cwd=hpc).out)
+    assert (status["ending"], status["outputs"]) == ("timeout", 1), ended
+    assert "30 min" in status["cause"], status["cause"]
+
+
+def submit(laptop: Laptop, project: Path, *arguments: str) -> str:
+    done = laptop.mlw("submit", "-c", "hpc", "--detach", *arguments, cwd=project)
+    assert done.code == 0, done
+    return done.out.strip()
+
+
+def follow_until(laptop: Laptop, project: Path, run: str, condition: Callable[[dict], bool]) -> dict:
+    """Wait until the status of the run fulfills the condition, and return it."""
+    statuses: list[dict] = []
+
+    def is_fulfilled() -> bool:
+        statuses.append(json.loads(laptop.mlw("status", run, "-o", "json", cwd=project, check=True).out))
+        return condition(statuses[-1])
+
+    wait_until(is_fulfilled, f"run {run}", 60)
+    return statuses[-1]
