@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,18 @@ class SlurmTarget(TargetFolder):
         assert done.stdout, done.stderr
         return dict(parse_json(done.stdout))
 
-    def statuses(self, *run_ids: str) -> dict[str, Any]:
+    def statuses(self, *run_ids: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the status of runs, as one request of a client gets it."""
         arguments = [str(self.program.parent), str(self.root), *run_ids]
-        return dict(parse_json(self.slurm.run(self.python, "-I", "-S", "-c", _STATUSES, *arguments).stdout))
+        variables = [f"{name}={value}" for name, value in (env or {}).items()]
+        done = self.slurm.run("env", *variables, self.python, "-I", "-S", "-c", _STATUSES, *arguments)
+        return dict(parse_json(done.stdout))
+
+    def impatient(self) -> dict[str, str]:
+        """Return variables with which Slurm's programs soon give up when the controller does not respond."""
+        conf = self.root.parent / "slurm.conf"
+        conf.write_text((self.slurm.login.root / "etc/slurm/slurm.conf").read_text() + "MessageTimeout=1\n")
+        return {"SLURM_CONF": str(conf)}
 
     def status(self, run: Path) -> dict[str, Any]:
         return dict(self.statuses(run.name)[run.name])
@@ -84,6 +93,15 @@ class SlurmTarget(TargetFolder):
         """Wait until the scripts have started."""
         for run in runs:
             wait_until(lambda run=run: "up" in read(run / "log"), LONG)  # type: ignore[misc]
+
+    def restart(self, run: Path, node: str) -> None:
+        """Wait until Slurm has requeued the job of a run, and let it start on another node without delay.
+
+        The same node would refuse it until the credential of the first start has expired.
+        """
+        job = self.job(run)
+        wait_until(lambda: (fields := self.slurm.job(job))["Restarts"] == "1" and fields["JobState"] == "PENDING", LONG)
+        self.slurm.admin("scontrol", "update", f"JobId={job}", f"ReqNodeList={node}", "StartTime=now")
 
     def node(self, run: Path) -> str:
         nodes = self.status(run)["nodes"]

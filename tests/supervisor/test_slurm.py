@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,28 @@ from tests.machines.slurm import LONG
 from .slurm_target import SlurmTarget, read
 
 SECRET = "canary-canary"
+SAVING = """
+import signal, time
+signal.signal(15, lambda *_: exit(print('saved', flush=True)))
+print('up', flush=True)
+time.sleep(1000)
+"""
 
 
 @pytest.fixture
 def target(slurm) -> SlurmTarget:
     return SlurmTarget(slurm)
+
+
+def scripts(target: SlurmTarget, node: str) -> list[str]:
+    """Return the command lines of scripts that are running on a node."""
+    return [args for args in target.slurm.nodes[node].processes("ada").values() if "main.py" in args]
+
+
+def silent(statuses: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]] | None:
+    """Return the statuses without their times if Slurm did not respond. A recent answer is used again for a second."""
+    times = {name: status.get("as_of", 0.0) for name, status in statuses.items()}
+    return {name: {**status, "as_of": None} for name, status in statuses.items()} if all(times.values()) else None
 
 
 # -- start -----------------------------------------------------------------------------------------------------------
@@ -59,6 +77,60 @@ def test_lost_answer_of_sbatch_makes_no_second_job(target, stage):
     names = target.slurm.admin("squeue", "-h", "-t", "all", "-o", "%A %j").stdout.splitlines()
     assert [name for name in names if name.endswith(f" {stage}")] == [f"{target.job(run)} {stage}"]
     assert read(run / "log") == "once\n"
+
+
+def test_second_job_of_a_run_does_not_start_it(target):
+    """A job may have been submitted twice in spite of everything. The claim decides."""
+    run = target.submit("r", "print('once')", options=["--hold"])
+    script = target.slurm.run("scontrol", "write", "batch_script", target.job(run), "-").stdout
+    second = target.slurm.submit(script, f"--output={run}/slurm.out", "--open-mode=append")
+    assert target.end(run)[0] == "succeeded"
+    target.slurm.admin("scontrol", "release", target.job(run))
+    for job in (second, target.job(run)):
+        target.slurm.wait_for(job, "COMPLETED")
+    assert read(run / "log") == "once\n"
+    assert f"job {target.job(run)} does not start the run, because job {second} has" in read(run / "supervisor.log")
+
+
+def test_environment_that_is_not_prepared_needs_no_job(target):
+    lock = {"kind": "managed", "digest": "0" * 64}
+    spec = {"prepare": False, "compute": {"name": "hpc"}, "runconfig": "hpc", "secrets": ["TOKEN"]}
+    run = target.add("r", lock=lock, spec=spec)
+    assert target.start("r", message={"secrets": {"TOKEN": SECRET}})["ok"]
+    ending, cause = target.end(run)
+    assert ending == "environment failed" and cause is not None and "is not prepared on hpc" in cause
+    assert target.call("adopt", "r")["state"] == "finished"
+    assert target.slurm.jobs() == [] and target.secrets_left(SECRET.encode()) == []
+
+
+# -- a controller that does not respond ------------------------------------------------------------------------------
+
+
+def test_silent_controller_ends_no_run(target):
+    """The last known state is reported, with its time. A cancel is executed as soon as Slurm responds."""
+    running, held = target.submit("running"), target.submit("held", options=["--hold"])
+    target.wait_running(running)
+    known = target.statuses("running", "held")
+    quick = target.impatient()
+    target.slurm.stop_controller()
+    statuses = wait_until(lambda: silent(target.statuses("running", "held", env=quick)), LONG)
+    assert {name: {**status, "as_of": None} for name, status in known.items()} == statuses
+    target.add("late", "print('late')")
+    failure = target.start("late", env=quick)["failure"]
+    assert failure["code"] == "slurm-silent" and "Unable to contact slurm controller" in failure["message"]
+    assert target.call("cancel", "held", "me", env=quick)["ok"]
+    answer = target.call("adopt", "running", env=quick)
+    assert answer["state"] == "scheduled" and answer["standing"]["state"] == "running"
+    target.slurm.start_controller()
+    wait_until(lambda: "as_of" not in target.status(running), LONG)
+    wait_until(lambda: target.status(held)["state"] == "ended", LONG)
+    target.adopt(held)
+    assert target.end(held) == ("cancelled", "canceled before it started")
+    record = json.loads((target.root / "runs/late/slurm.json").read_text())
+    (target.root / "runs/late/slurm.json").write_text(json.dumps({**record, "time": record["time"] - 60}))
+    assert target.start("late", "n2")["ok"]
+    assert target.end(target.root / "runs" / "late")[0] == "succeeded"
+    assert target.status(running)["state"] == "running" and not target.attempts(running)
 
 
 # -- endings ---------------------------------------------------------------------------------------------------------
@@ -118,38 +190,82 @@ def test_secrets_of_a_canceled_job_are_removed(target):
     assert target.secrets_left(SECRET.encode()) == []
 
 
-def test_time_limit(target):
-    """The script has its grace period before the limit."""
-    script = "import signal, time\nsignal.signal(15, lambda *_: exit(print('saved', flush=True)))\n"
-    run = target.submit("r", script + "print('up', flush=True); time.sleep(1000)", time=60)
+def test_ending_without_a_supervisor(target):
+    """The scheduler's report is the ending: after the death of the supervisor, and of a node without a new attempt."""
+    killed = target.submit("killed", requeue=False)
+    lost = target.submit("lost", requeue=False, options=["--nodelist=n3"])
+    target.wait_running(killed, lost)
+    assert target.call("adopt", "killed")["state"] == "scheduled"
+    supervisor = json.loads((killed / "claim/owner.json").read_text())["pid"]
+    target.slurm.nodes[target.node(killed)].run("kill", "-KILL", str(supervisor))
+    target.slurm.cut_off("n3")
+    target.adopt(killed)
+    assert target.end(killed) == ("exit unknown", "the job failed")
+    target.adopt(lost)
+    assert target.end(lost) == ("node failure", "a node of the job failed")
+    assert target.call("adopt", "lost") == {"ok": True, "state": "finished"}
+    wait_until(lambda: not scripts(target, "n3"), LONG)  # although slurmd is dead, and its jobs are not
+
+
+def test_job_that_slurm_has_forgotten(target):
+    """Only after a while, and if the accounting has not heard of the job either, the exit is unknown."""
+    run = target.submit("r")
     target.wait_running(run)
-    target.slurm.expire(target.job(run))
-    assert target.end(run) == ("timeout", "stopped at the job's time limit of 1 min")
-    assert read(run / "log").split() == ["up", "saved"]
+    record = json.loads((run / "slurm.json").read_text())
+    (run / "slurm.json").write_text(json.dumps({**record, "job": "999999"}))
+    status = {"state": "unknown", "reason": "Slurm has no record of job 999999", "job": "999999"}
+    assert target.status(run) == status
+    assert target.call("adopt", "r") == {"ok": True, "state": "scheduled", "standing": status}
+    record = json.loads((run / "slurm.json").read_text())
+    (run / "slurm.json").write_text(json.dumps({**record, "missing_since": record["missing_since"] - 16 * 60}))
+    target.adopt(run)
+    assert target.end(run) == ("exit unknown", "Slurm has no record of job 999999")
+
+
+def test_cluster_without_accounting(slurm_plain):
+    target = SlurmTarget(slurm_plain)
+    done, canceled = target.submit("done", "print('up')"), target.submit("canceled")
+    requeued = target.submit("requeued", options=["--nodelist=n1"])
+    target.wait_running(done, canceled, requeued)
+    slurm_plain.run("scancel", target.job(canceled))
+    slurm_plain.admin("scontrol", "requeue", target.job(requeued))
+    target.restart(requeued, "n2")
+    assert target.end(done) == ("succeeded", None)
+    assert target.end(canceled) == ("cancelled", "canceled in Slurm")
+    wait_until(lambda: read(requeued / "log").count("up") == 2, LONG)
+    assert target.attempts(requeued) == [(1, "requeued")]
+    assert target.statuses("done", "requeued")["requeued"]["state"] == "running"
 
 
 # -- attempts --------------------------------------------------------------------------------------------------------
 
 
 def test_interrupted_jobs_continue_as_new_attempts(target):
-    """Requeued by an administrator, preempted, and after the failure of a node."""
+    """Requeued by an administrator, preempted, and after the failure of a node; but not at the time limit."""
     slurm = target.slurm
+    limited = target.submit("limited", SAVING, time=60)
+    target.wait_running(limited)
+    slurm.expire(target.job(limited))
     requeued = target.submit("requeued", options=["--nodelist=n1"])
-    preempted = target.submit("preempted", qos="low", options=["--nodelist=n2", "--exclusive"])
+    preempted = target.submit("preempted", qos="low", gpus=2, options=["--nodelist=n2"])
     failed = target.submit("failed", options=["--nodelist=n3"])
-    runs = (requeued, preempted, failed)
+    runs = {requeued: "n2", preempted: "n1", failed: "n1"}
     target.wait_running(*runs)
     slurm.admin("scontrol", "requeue", target.job(requeued))
-    target.submit("high", "print('up')", qos="high", options=["--nodelist=n2", "--exclusive"])
+    target.submit("high", "print('up')", qos="high", gpus=2, options=["--nodelist=n2"])
     slurm.cut_off("n3")
-    slurm.admin("scontrol", "update", f"JobId={target.job(failed)}", "ReqNodeList=n1")
+    for run, node in runs.items():
+        target.restart(run, node)
     for run in runs:
         wait_until(lambda run=run: read(run / "log").count("up") == 2, LONG)
+    # slurmd of n3 was killed, but not its jobs: the claim of the new attempt ends the processes of the old one.
+    wait_until(lambda: not scripts(target, "n3"), LONG)
     assert target.attempts(requeued) == [(1, "requeued")]
     assert target.attempts(preempted) == [(1, "preempted")]
     assert target.attempts(failed) == [(1, "node failure")]
     for run in runs:
         target.call("cancel", run.name, "me", "0")
         assert target.end(run) == ("cancelled", "canceled by me")
-        assert (run / "attempts" / "2" / "claim" / "owner.json").exists()
         assert json.loads((run / "attempts" / "2" / "claim" / "owner.json").read_text())["restart"] == 1
+    assert target.end(limited) == ("timeout", "stopped at the job's time limit of 1 min")
+    assert read(limited / "log").split() == ["up", "saved"], "the script has its grace period before the limit"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from .attempts import newest_attempt, supervise_attempts, with_attempt
+from .attempts import claim_attempt, newest_attempt, supervise_attempts, with_attempt
 from .background_process import run_in_background, run_in_this_process
 from .client_registry import ensure_root_identity, root_identity
 from .journal import write_with_reserve
@@ -165,6 +165,7 @@ def _end_job(root: Root, run: RunFolder, spec: Spec, job: JobStatus) -> Message:
             return
         supervisor.on_settled = lambda: respond({"ok": True, "state": "adopted", "pid": os.getpid()})
         supervisor.end_job(job["ending"], job.get("reason") or "the job has ended")
+        claim_attempt(run.at(run.attempt + 1))  # ends what may still execute on a node that was cut off
 
     return run_in_background(run, body)
 

@@ -29,11 +29,20 @@ _CAUSES = {
     "NODE FAILURE": run_endings.NODE_FAILURE,
     "JOB REQUEUE": run_endings.REQUEUED,
 }
+REASONS = {
+    run_endings.PREEMPTED: "preempted by a job with a higher priority",
+    run_endings.NODE_FAILURE: "a node of the job failed",
+}
 _QUERY_TIMEOUT = 5.0
 _CAUSE_TIME = 5.0  # seconds until slurmstepd's message is in the output of the job
 _ACCOUNTING_TIME = 2.0  # seconds until the accounting contains what the controller knows
 _RECORD_TIME = 5.0  # seconds before the time limit that are kept for recording the ending
 _HIDDEN = ("MLW_SUPERVISOR",)  # variables that are for the supervisor only
+
+
+def is_requeued(spec: Spec) -> bool:
+    """Return whether Slurm may start the job again. The secrets of a run are deleted when its job starts."""
+    return bool((spec.get("scheduler") or {}).get("requeue", True)) and not spec.get("secrets")
 
 
 def job_of_process() -> Tuple[str, int]:
@@ -122,6 +131,8 @@ class SlurmAllocation(Allocation):
         if cause is None and self._query("%T") == "RUNNING":
             return run_endings.CANCELLED, "stopped by SIGTERM, which was sent to the job"
         ending, attempt = _CAUSES.get(cause or ""), newest_attempt(self._run)
+        if ending in REASONS and not is_requeued(self._spec):
+            return ending, REASONS[ending]
         if ending is not None and (read_json(attempt.owner) or {}).get("restart") == self.facts["restart"]:
             write_unsynced(cause_path(attempt), {"ending": ending})
         return None

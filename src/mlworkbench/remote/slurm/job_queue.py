@@ -28,7 +28,8 @@ _FORMAT = "%A|%T|%r|%S|%e|%N|%j|%k"
 _LABEL = "mlw "  # comments of jobs that mlw has submitted start with this
 MAX_AGE = 1.0  # seconds for which an answer is used again
 _MAX_PAUSE = 30.0  # seconds between calls while Slurm does not respond
-_LOCK_WAIT = 30.0
+_TIMEOUT = 10.0  # seconds; without an answer, squeue would try for 20
+_LOCK_WAIT = 12.0
 
 
 class Queue:
@@ -93,7 +94,7 @@ def _usable(cache: Dict[str, Any], newer_than: float) -> Optional[Queue]:
 def _ask(path: str, cache: Dict[str, Any]) -> Queue:
     asked_at = time.time()
     try:
-        output = call("squeue", ["-h", "-r", "-t", "all", "-u", "%d" % os.getuid(), "-o", _FORMAT])
+        output = call("squeue", ["-h", "-r", "-t", "all", "-u", "%d" % os.getuid(), "-o", _FORMAT], timeout=_TIMEOUT)
     except SlurmError as error:
         pause = min(_MAX_PAUSE, max(1.0, 2 * float(cache.get("pause") or 0.0)))
         kept: Dict[str, Any] = {"rows": cache.get("rows") or {}, "asked_at": cache.get("asked_at") or 0.0}

@@ -101,6 +101,7 @@ def read_notice(run: RunFolder, job: str, skip: int = 0) -> Optional[Tuple[str, 
 
 
 def last_line(run: RunFolder) -> str:
-    """Return the last message in the job's own output, or ""."""
+    """Return the last message in the job's own output, or "". The answer of the supervisor's command is not one."""
     lines = [line.strip() for line in read_output(run).splitlines()]
-    return next((line[:400] for line in reversed(lines) if line and "***" not in line), "")
+    messages = [line for line in lines if line and "***" not in line and not line.startswith('{"ok"')]
+    return messages[-1][:400] if messages else ""

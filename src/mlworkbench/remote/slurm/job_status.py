@@ -6,6 +6,7 @@ import os
 import time
 
 from ..environments.environment_usage import has_ended
+from ..journal import log
 from ..run_spec import read_spec
 from ..shared import machine, run_endings
 from ..shared.layout import Root, RunFolder
@@ -14,10 +15,11 @@ from . import job_states
 from .accounting import last_rows, read_accounting
 from .job_queue import Queue, read_queue
 from .job_record import last_line, read_record, remove_secrets, submission_lock, write_record
+from .slurm_programs import SlurmError, call
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Any, Dict, List, Optional
 
     from ..starters.starter import Handle, JobStatus
     from .job_queue import Row
@@ -97,7 +99,18 @@ def _ask_slurm(jobs: Dict[str, _Job]) -> Dict[str, JobStatus]:
         elif row is not None and "missing_since" in job.record:
             _update(job, missing_since=None)
         result[name] = _with_job(status, job)
+    _repeat_cancels([job for name, job in jobs.items() if result[name]["state"] == QUEUED])
     return result
+
+
+def _repeat_cancels(waiting: List[_Job]) -> None:
+    """Remove jobs whose runs were canceled while Slurm did not respond."""
+    ids = [job.id for job in waiting if job.id is not None and os.path.exists(job.run.cancel)]
+    if ids:
+        try:
+            call("scancel", ["--state=PENDING", *ids])
+        except SlurmError as error:
+            log("cannot cancel jobs %s: %s" % (", ".join(ids), error))
 
 
 def _time(record: Dict[str, Any], *keys: str) -> float:

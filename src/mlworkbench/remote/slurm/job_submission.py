@@ -19,6 +19,7 @@ from ..shared.failpoint import failpoint
 from ..shared.failure import Failed, failure, failure_answer
 from ..shared.starter_names import SLURM
 from ..supervisor import Supervisor
+from .job_allocation import is_requeued
 from .job_queue import read_queue
 from .job_record import (
     checked_job,
@@ -152,8 +153,8 @@ class JobSubmission:
 
     def _call_sbatch(self) -> str:
         scheduler: Dict[str, Any] = self._spec.get("scheduler") or {}
-        requeue = bool(scheduler.get("requeue", True)) and not self._supervision.secrets
-        options = sbatch_options(self._run, os.path.basename(self._run.path), self._comment, scheduler, requeue)
+        name, requeue = os.path.basename(self._run.path), is_requeued(self._spec)
+        options = sbatch_options(self._run, name, self._comment, scheduler, requeue)
         script = job_script(self._run, self._supervision.command, [str(line) for line in scheduler.get("setup") or ()])
         if self._supervision.secrets:
             write_secrets(self._run, self._supervision.secrets)

@@ -15,7 +15,7 @@ from ..shared.failpoint import enter_attempt, failpoint
 from ..shared.retry_causes import retry_cause
 from ..supervisor import Supervisor
 from ..sweep_log import file_size
-from .job_allocation import SlurmAllocation, job_of_process, read_cause
+from .job_allocation import REASONS, SlurmAllocation, job_of_process, read_cause
 from .job_record import remove_secrets
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
     from ..shared.layout import RunFolder
     from ..supervision import Supervision
 
-_REASONS = {
-    run_endings.NODE_FAILURE: "a node of the job failed",
-    run_endings.PREEMPTED: "preempted by a job with a higher priority",
-    run_endings.REQUEUED: "Slurm requeued the job",
-}
+_REASONS = dict(REASONS, **{run_endings.REQUEUED: "Slurm requeued the job"})
 
 
 class JobSupervision:
