@@ -26,8 +26,8 @@ _LOWER = (
 ).split()
 _HIGHER = (
     "acc accuracy auc auroc auprc aucpr roc prauc ap f1 f2 fbeta fscore precision recall sensitivity specificity tpr"
-    " tnr ppv npv r2 rsquared iou miou dice jaccard kappa mcc bleu sacrebleu rouge rougel bertscore meteor cider chrf"
-    " ndcg mrr psnr ssim reward rewards rew return returns likelihood loglikelihood elbo spearman pearson correlation"
+    " tnr ppv npv r2 rsquared iou miou dice jaccard kappa mcc bleu sacrebleu rouge rougel rougelsum bertscore meteor"
+    " cider chrf ndcg mrr psnr ssim reward rewards rew return returns likelihood loglikelihood elbo spearman pearson correlation"
     " throughput fps qps score"
 ).split()
 _LOWER_ENDINGS = ("loss", "error", "crossentropy")  # as in mlogloss
@@ -58,9 +58,9 @@ _CONTEXT = frozenset(
     " test testing train training eval evaluation holdout oof cv fold split top none".split(" ")
 )
 _SUFFIXES = frozenset(
-    "score binary ovr ovo roc pr best min max sum running smoothed ema epoch step iter iteration round batch at k p"
-    " percent pct percentile ms us ns s sec secs seconds minutes small medium large dataloader idx class label"
-    " per".split()
+    "score fmeasure measure binary ovr ovo mu roc pr best min max sum running smoothed ema epoch step iter iteration round batch"
+    " at k p percent pct percentile ms us ns s sec secs seconds minutes small medium large dataloader idx class label"
+    " per b m".split()  # B and M are the boxes and masks of Ultralytics
 )
 _UNITS = frozenset("token word byte character char sample example pixel image sequence step batch epoch".split())
 # Names with other meanings, unless the rest of the name is context: anomaly_score, weight_l2, clip_duration.
@@ -85,6 +85,7 @@ _NOTATIONS = (
     (re.compile(r"(^|[^A-Za-z])(?:mAP|map(?=(?:[@_-]|_at_)?[0-9]))(?=[^A-Za-z]|$)"), r"\1ap"),
     (re.compile(r"(^|[^A-Za-z])[rR]\^2(?![0-9])"), r"\1r2"),
     (re.compile(r"/(s|sec|second)$"), r"_per_\1"),
+    (re.compile(r"_X_(train|val|valid|test)$"), r"_\1"),  # variables of scripts, in names of scikit-learn's autologging
 )
 # Calculations with a metric: 1-auc, -loss, 1/accuracy.
 _ARITHMETIC = re.compile(r"[*^!~−Δ∆¬]|(^|[/ (])-|(^|[/.: (])1(\.0)? ?[-–_/ ]")

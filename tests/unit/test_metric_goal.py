@@ -14,7 +14,8 @@ reward mean_reward episode_return win_rate success_rate hit_rate score test.scor
 elbo spearman pearson AP AP50 box_ap tpr exact_match
 ep_rew_mean samples_per_second tokens/s throughput fps neg_mean_squared_error neg_log_loss training_score
 validation_1-auc top-5-accuracy acc5 bleu4 split0_test_score mean_test_score best_cv_score neg_brier_score acc_norm,none
-AP-small recall_class_1 test_auc_ovr_weighted map_at_10 accuracy/val train_steps_per_second best_val_acc
+AP-small metrics/mAP50-95(B) rougeLsum rouge1_fmeasure accuracy_score_X_test
+recall_class_1 test_auc_ovr_weighted map_at_10 accuracy/val train_steps_per_second best_val_acc
 """.split()
 LOWER = """
 loss Loss val_loss valLoss train/loss loss_epoch validation_0-logloss binary_logloss mlogloss logloss log_loss
@@ -69,6 +70,18 @@ def test_direction_of_an_optuna_study():
     assert find_goal("accuracy", [Run({"accuracy": 1.0}, {"direction": "MINIMIZE"})]) == "min", "its only metric"
     assert find_goal("accuracy", [Run({"accuracy": 1, "value": 2}, {"direction": "MINIMIZE"})]) == "max", "of another"
     assert find_goal("width", [Run({"width": 1, "value": 2}, {"direction": "MINIMIZE"})]) is None, "of another"
+
+
+def test_tags_as_optuna_writes_them():
+    """The tags of a trial, recorded with optuna-integration 5.0. The name of the metric implies nothing."""
+    tags = {
+        "number": "2",
+        "datetime_start": "2026-11-19 13:42:20.499305",
+        "state": "COMPLETE",
+        "direction": "MINIMIZE",
+        "x_distribution": "FloatDistribution(high=1.0, log=False, low=-1.0, step=None)",
+    }
+    assert find_goal("objective_x", [Run({"objective_x": 0.012}, tags)]) == "min"
 
 
 @pytest.mark.parametrize("direction", ["['MINIMIZE', 'MAXIMIZE']", "north", "", 7, None])
