@@ -280,6 +280,12 @@ def memory(results: Results) -> None:
     cause = str(record.get("cause"))
     right = cause.startswith("rank 2 failed: torch.") and "out of memory" in cause
     results.bench.check("rank 2 runs out of GPU memory", "rank 2 and the error", cause, right)
+    record = results.submit(
+        "--gpus", "1", "--retries", "1", "--retry-on", "oom", "--retry-delay", "0.1s", "fails.py", "memory"
+    )
+    right = record["status"] == "Completed" and "attempt 2 starts at step 5" in record["log"]
+    seen = last_lines(record, RANKS + 1)
+    results.bench.check("--retry-on oom after that", "attempt 2 starts at step 5", seen, right)
 
 
 def sample(results: Results) -> None:
