@@ -27,8 +27,8 @@ _LOWER = (
 _HIGHER = (
     "acc accuracy auc auroc auprc aucpr roc prauc ap f1 f2 fbeta fscore precision recall sensitivity specificity tpr"
     " tnr ppv npv r2 rsquared iou miou dice jaccard kappa mcc bleu sacrebleu rouge rougel rougelsum bertscore meteor"
-    " cider chrf ndcg mrr psnr ssim reward rewards rew return returns likelihood loglikelihood elbo spearman pearson correlation"
-    " throughput fps qps score"
+    " cider chrf ndcg mrr psnr ssim reward rewards rew return returns likelihood loglikelihood elbo spearman pearson"
+    " correlation throughput fps qps score"
 ).split()
 _LOWER_ENDINGS = ("loss", "error", "crossentropy")  # as in mlogloss
 _COUNTED = (
@@ -57,10 +57,10 @@ _CONTEXT = frozenset(
     " mean avg average median total overall global final last macro micro weighted unweighted val valid validation dev"
     " test testing train training eval evaluation holdout oof cv fold split top none".split(" ")
 )
-_SUFFIXES = frozenset(
-    "score fmeasure measure binary ovr ovo mu roc pr best min max sum running smoothed ema epoch step iter iteration round batch"
-    " at k p percent pct percentile ms us ns s sec secs seconds minutes small medium large dataloader idx class label"
-    " per b m".split()  # B and M are the boxes and masks of Ultralytics
+_SUFFIXES = frozenset(  # B and M are the boxes and masks of Ultralytics
+    "score fmeasure measure binary ovr ovo mu roc pr best min max sum running smoothed ema epoch step iter"
+    " iteration round batch at k p percent pct percentile ms us ns s sec secs seconds minutes small medium large"
+    " dataloader idx class label per b m".split()
 )
 _UNITS = frozenset("token word byte character char sample example pixel image sequence step batch epoch".split())
 # Names with other meanings, unless the rest of the name is context: anomaly_score, weight_l2, clip_duration.
