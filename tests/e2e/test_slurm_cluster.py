@@ -23,9 +23,9 @@ def test_cluster_has_two_users_three_nodes_gpus_accounts_and_faults(slurm: Slurm
     slurm.start_now(lost)
     assert slurm.wait_for(lost, "RUNNING")["Restarts"] == "1"
 
+    slurm.submit("true", "--nodelist=n3", "--exclusive", "--qos=high")
+    slurm.wait_for(lost, "PENDING")
     slurm.stop_controller()
     slurm.start_controller()
-    preferred = slurm.submit("true", "--nodelist=n3", "--exclusive", "--qos=high")
-    slurm.wait_for(preferred, "COMPLETED")
-    states = [state for name, state, _ in slurm.sacct(lost) if name == str(lost)]
-    assert states[:2] == ["NODE_FAIL", "PREEMPTED"]
+    assert slurm.job(lost)["Restarts"] == "2"
+    assert [state for name, state, _ in slurm.sacct(lost) if name == str(lost)][:2] == ["NODE_FAIL", "PREEMPTED"]

@@ -10,7 +10,7 @@ r"""Real machines for the tests on this computer: Docker engines and hosts reach
         engine.kill(); engine.start(live_restore=True)
         assert engine.containers() == [] and host.processes() == {}
 
-Everything starts on first use. Machines and containers are removed after the test, the engine after the session.
-Fixtures of a wider scope use `session_engine`, `session_registry`, `module_machine`. Each pytest process has separate
-folders and addresses (sandbox.py), so several processes can run in parallel.
+A Slurm cluster is in slurm.py. Everything starts on first use. Machines and containers are removed after the test,
+the engine after the session. Fixtures of a wider scope use `session_engine`, `session_registry`, `module_machine`.
+Each pytest process has separate folders and addresses (sandbox.py), so several processes can run in parallel.
 """

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.evidence import copy_end, copy_telling, witnesses
@@ -52,13 +52,14 @@ class MachineOptions:
     sshd: str = ""
     disk: str | None = None
     name: str = ""
-    groups: tuple[str, ...] = field(default=())
 
 
 class Machine:
     """A machine. Attributes for clients: address, port, user, password, home, key, host_key_fingerprint."""
 
-    def __init__(self, switch: Switch, engine: Engine | None, options: MachineOptions, *shared: Homes) -> None:
+    def __init__(
+        self, switch: Switch, engine: Engine | None, options: MachineOptions, shared: Homes | None = None
+    ) -> None:
         """Create and boot a machine. `shared`: existing homes, which other machines have at the same path."""
         self.options, self.switch, self.engine = options, switch, engine
         self.number = switch.number()
@@ -68,8 +69,8 @@ class Machine:
         self.address = switch.sandbox.address(self.number, self.inner)
         self.port = 22
         self.user, self.password = options.user, options.password
-        self._shares_homes = bool(shared)
-        [self.homes] = shared or [Homes(self.folder / "home", {self.user: 20000 + self.number})]
+        self._shares_homes = shared is not None
+        self.homes = shared or Homes(self.folder / "home", {self.user: 20000 + self.number})
         self.uid, self.home, self.key = self._login_data(self.user)
         self._etc = self.folder / "etc"
         self._proxies: list[Proxy] = []

@@ -21,6 +21,9 @@ What one must know about Slurm 22.05:
 - Slurm checks time limits every 30 s and rounds them up to minutes. `expire` moves the end of a job to now, so a test
   of the limit waits 15 s on average.
 - The tests declare a dead node down, instead of a short `SlurmdTimeout`, which would fail on a busy computer.
+- A killed controller forgets what it has not saved yet (up to 5 s), accepted jobs too, and reuses their IDs.
+- While the controller is down, squeue, sbatch, and others try for 9 s. After a restart, nodes are "unk" for 5 s.
+- A job that `sbatch` refuses because no node can run it leaves a record: FAILED with reason BadConstraints.
 - MariaDB needs its system tables, because Slurm uses stored procedures: otherwise no user has an association.
 - Commands that `sacctmgr` reads from its standard input create limits of 0. One process per command works.
 - A plain file as GPU is accepted by the controller, but slurmd does not set CUDA_VISIBLE_DEVICES: see `slurm_config`.
@@ -151,11 +154,12 @@ class SlurmCluster:
 
     # -- faults ---------------------------------------------------------------------------------------------------
     def stop_controller(self, kill: bool = False) -> None:
-        """Stop slurmctld, which saves its state first unless `kill` is true."""
+        """Stop slurmctld. `kill`: without saving its state, so that it forgets the jobs of the last seconds."""
         self.controller.run("pkill", "-KILL" if kill else "-TERM", "--exact", "slurmctld")
         wait_until(lambda: not is_running(self.controller, "slurmctld"), "the end of slurmctld", LONG)
 
     def start_controller(self) -> None:
+        """Start slurmctld and wait until it responds. It starts no jobs until it has found the nodes, in about 5 s."""
         self.controller.run("slurmctld")
         wait_until(lambda: is_listening(self.controller, PORT), "slurmctld", LONG)
 
