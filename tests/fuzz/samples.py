@@ -297,6 +297,27 @@ _FOREIGN = {
 }  # fmt: skip
 FOREIGN: list[Any] = [_FOREIGN, {**_FOREIGN, "sweep": None, "parent": "demo-parent", "varied": {"lr": "0.1"}}]
 
+SLURM_OUTPUT = [
+    b"14|RUNNING|None|2026-11-19T13:15:01|2026-11-19T14:15:01|n[3-7,09]|r|mlw r 2e62b4\n"
+    b"19|PENDING|JobHeldUser|N/A|N/A||r|mlw r 2e62b4\n20|CANCELLED|None|N/A|2026-11-19T14:15:01|(null)|r|mlw r 0\n",
+    b"3|REQUEUED|0:0|2026-11-19T12:57:28|2026-11-19T12:57:31|n1|r\n3|CANCELLED by 21001|0:0|Unknown|Unknown|n1|r\n"
+    b"8|OUT_OF_MEMORY|0:125|2026-11-19T12:58:18|2026-11-19T12:58:21|n2|r\n9|FAILED|1:0|||n2|r\n",
+    b'loading\nslurmstepd-n1: error: *** JOB 3 ON n1 CANCELLED AT 2026-11-19T12:57:31 DUE TO TIME LIMIT ***\n{"ok": true}\n',
+]
+_SLURM_ROW = {
+    **{"job": "14", "state": "RUNNING", "reason": "None", "start": "2026-11-19T13:15:01", "end": "N/A"},
+    **{"nodes": "n[1-2]", "label": "r|mlw r 0"},
+}
+SLURM_FILES = [
+    {
+        "comment": "mlw r 0",
+        "time": 1795093978.72,
+        "job": "14",
+        "submitted": 1795093978.81,
+        "missing_since": 1795093979.0,
+    },
+    {"rows": {"14": _SLURM_ROW}, "asked_at": 1795093978.0, "error": "squeue: timed out", "pause": 2.0, "next": 1.0},
+]
 RANKS = [
     {"rank": 2, "host": "gpu1", "started": 1.5, "pid": 4711, "code": 1, "signal": None, "ended": 3.5, "printed": 3.25,
      "terminated": 3.75, "stderr": "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nE: x\n"},

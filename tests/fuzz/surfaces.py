@@ -65,6 +65,10 @@ from mlworkbench.remote.script_files import ScriptFiles
 from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.remote.shared.layout import MLFLOW_DATABASE, Root, RunFolder
 from mlworkbench.remote.shared.message_frames import FrameError, Pipe
+from mlworkbench.remote.slurm import job_queue, job_status
+from mlworkbench.remote.slurm.accounting import parse_accounting
+from mlworkbench.remote.slurm.job_queue import parse_queue, read_cache
+from mlworkbench.remote.slurm.job_record import last_line, read_notice, read_record
 from mlworkbench.remote.tracking.event_file import _crc32c, _mask_crc
 from mlworkbench.remote.tracking.file_search import TrackingFiles
 from mlworkbench.remote.tracking.mlflow_import import MlflowImport
@@ -751,6 +755,35 @@ def _rank(case: bytes, folder: Path) -> None:
         assert len(text_of(explain_rank(failed, spec, "/w", str))) < 10_000
 
 
+def _slurm_output(case: bytes, folder: Path) -> None:
+    """Read output of squeue and sacct, and of slurmstepd in the job's own file."""
+    text = case.decode("utf-8", "replace")
+    run = RunFolder(str(folder / "runs" / "r"))
+    os.makedirs(run.path, exist_ok=True)
+    Path(run.path, "slurm.out").write_bytes(case)
+    read_notice(run, "3")
+    assert len(last_line(run)) <= 400
+    rows = [*parse_queue(text).values(), *parse_accounting(text)]
+    statuses = [job_status._describe(job_status._Job({"folder": run.path}), row) for row in rows]
+    assert {status["state"] for status in statuses} <= {"queued", "running", "ended", "unknown"}
+    assert all(len(status.get("nodes", ())) <= 1000 for status in statuses)
+
+
+def _slurm_files(case: bytes, folder: Path) -> None:
+    """Read the record of a job and the cached queue, which a script can change."""
+    run = RunFolder(str(folder / "runs" / "r"))
+    os.makedirs(run.path, exist_ok=True)
+    Path(run.path, "slurm.json").write_bytes(case)
+    record = read_record(run)
+    assert record is None or record["job"] is None or record["job"].isdigit()
+    Path(run.path, "queue.json").write_bytes(case)
+    cache = read_cache(str(Path(run.path, "queue.json")))
+    queue = job_queue._usable(cache, 0.0) or job_queue.Queue(cache["rows"], cache["asked_at"], None)
+    queue.find("r", "mlw r 0")
+    for row in queue.rows.values():
+        job_status._describe(job_status._Job({"folder": run.path}), row)
+
+
 def _attachment(case: bytes, folder: Path) -> None:
     place = folder / "targets" / "0123456789abcdef"
     place.mkdir(parents=True, exist_ok=True)
@@ -788,6 +821,8 @@ SURFACES: list[Surface] = [
     Surface("printed", samples.PRINTED, _printed, 0.3),
     Surface("telemetry", samples.TELEMETRY, _telemetry, 0.5, lines=True),
     Surface("rank", samples.RANKS, _rank, 0.3),
+    Surface("slurm-output", samples.SLURM_OUTPUT, _slurm_output, 0.3),
+    Surface("slurm-files", samples.SLURM_FILES, _slurm_files, 0.3),
     Surface("manifest", samples.MANIFESTS, _manifest, 1.0),
     Surface("notes", samples.NOTES, _notes, 0.5),
     Surface("spec", [SPEC.to_json()], _spec, 0.7),

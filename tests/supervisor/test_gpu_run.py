@@ -56,6 +56,20 @@ def test_without_a_request_a_run_sees_all_waits_for_none_and_is_measured(host):
     assert visible["held"] is False
 
 
+def test_allocated_gpus_are_those_of_the_verdict(host):
+    """A scheduler has allocated them: the run holds no lease, and its script sees the variables of the job."""
+    script = SEEN + "use_gpu(memory=3 << 30, utilisation=90)\n" + LOOKED
+    folder = host.run("r", script, starter="slurm", scheduler={"gpus": 2})
+    job = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert host.call("supervise", "r", "n1", message={"secrets": {}}, env=job)["claimed"]
+    ending = host.ended(folder)
+    assert (folder / "log").read_text() == "0,1 None\n"
+    assert (ending["gpu"]["used"], ending["gpu"]["asked"]) == ("partly", "2"), ending["gpu"]
+    assert "1 of 2 GPUs were used" in ending["gpu"]["line"]
+    visible = host.event(folder, "gpus")
+    assert ([gpu["uuid"] for gpu in visible["gpus"]], visible["held"]) == (host.uuids, True)
+
+
 def test_none_hides_the_gpus(host):
     folder = host.run("r", SEEN, gpus="none")
     host.start("r")

@@ -140,7 +140,7 @@ def test_endings_are_told_apart(target):
     slurm = target.slurm
     runs = {name: target.submit(name) for name in ("ours", "user", "root")}
     failed = target.submit("failed", "raise SystemExit(3)")
-    memory = target.submit("memory", "bytearray(400 << 20)", memory="100M")
+    memory = target.submit("memory", "bytearray(400 << 20)", options=["--mem=100M"])
     setup = target.submit("setup", setup=["no-such-program"])
     target.wait_running(*runs.values())
     statuses = target.statuses(*runs)

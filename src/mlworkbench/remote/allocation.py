@@ -18,6 +18,7 @@ class Allocation:
     """No allocation, and the base class of those of schedulers."""
 
     facts: Dict[str, Any] = {}  # recorded with each claim
+    gpus = 0  # on this machine, for this run only
     environment: Optional[Dict[str, str]] = None  # all variables of the job, which the script inherits
 
     def stop_reason(self) -> Optional[str]:

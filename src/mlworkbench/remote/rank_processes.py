@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .allocation import current
 from .gpus.presence import may_have_gpu
 from .shared.atomic_files import read_json
 from .shared.process_launchers import LAUNCHERS, MAX_PROCESSES, PER_GPU, launch_command, launch_variables
@@ -24,7 +25,7 @@ def apply_launcher(run: RunFolder, spec: Spec) -> Optional[Reason]:
         return "unknown launcher %a" % str(processes["launcher"])[:80]
     count = processes["count"]
     if count == PER_GPU:
-        count = len((read_json(run.lease) or {}).get("uuids") or ())
+        count = len((read_json(run.lease) or {}).get("uuids") or ()) or current().gpus
     if not 0 < int(count) <= MAX_PROCESSES:
         return "cannot start one process per GPU: the run has no GPUs"
     spec["environment"] = dict(launch_variables(processes["launcher"], _has_gpus(spec)), **spec["environment"])

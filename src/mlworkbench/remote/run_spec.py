@@ -70,6 +70,12 @@ def is_tracked(spec: Spec) -> bool:
     return spec.get("tracked") is not False and setting not in TRACKING_OFF
 
 
+def requested_gpus(spec: Spec) -> Optional[str]:
+    """Return the GPU request of a run, from this machine or from its scheduler."""
+    count = (spec.get("scheduler") or {}).get("gpus")
+    return spec.get("gpus") or (str(count) if count else None)
+
+
 def companion_settings(spec: Spec, name: str) -> Optional[Dict[str, Any]]:
     """Return the settings of a companion such as ``spark``, or None if the run does not use it."""
     settings = (spec.get("companions") or {}).get(name)

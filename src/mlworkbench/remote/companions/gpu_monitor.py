@@ -14,6 +14,7 @@ import time
 
 from ..gpus.presence import may_have_gpu
 from ..journal import Journal, log
+from ..run_spec import requested_gpus
 from ..shared import machine, run_endings
 from ..shared.atomic_files import read_json
 from ..shared.layout import RunFolder
@@ -41,7 +42,7 @@ class GpuMonitor(Companion):
         self._run = run
         self._spec = spec
         self._journal = journal
-        self._request: Optional[str] = spec.get("gpus")
+        self._request = requested_gpus(spec)
         self._observer: Optional[_ObserverProcess] = None
         self._tried = False
 

@@ -12,8 +12,9 @@ import os
 import select
 import time
 
+from ..allocation import current
 from ..launcher import child_environment
-from ..run_spec import companion_settings
+from ..run_spec import companion_settings, requested_gpus
 from ..shared.layout import RunFolder
 from ..shared.untrusted_json import parse_json
 from .process_owner import Owner
@@ -48,7 +49,9 @@ class Observer:
         self._inventory: Facts = {}
         self._packages: Optional[Facts] = None
         self._warn_after = float(os.environ.get("MLW_GPU_PATIENCE") or WARN_AFTER)
-        self._warned = spec.get("gpus") is None  # a run that did not request a GPU needs no warning
+        self._request = requested_gpus(spec)
+        self._held = uuids is not None or (current().gpus > 0 and self._request is not None)
+        self._warned = self._request is None  # a run that did not request a GPU needs no warning
 
     def observe(self, read_fd: int, write_fd: int) -> None:
         """Measure until the supervisor reports the end of the run or exits."""
@@ -77,7 +80,7 @@ class Observer:
         self._inventory = query_gpus()
         gpus = self._visible_gpus()
         if self._uuids is None:
-            send(write_fd, {"gpus": dict(event_data(gpus, self._inventory), held=False)})
+            send(write_fd, {"gpus": dict(event_data(gpus, self._inventory), held=self._held)})
         if not gpus:
             return None
         try:
@@ -163,7 +166,7 @@ class Observer:
             return
         from .diagnosis import Case, diagnose  # noqa: PLC0415 - rarely needed before the end
 
-        diagnosis = diagnose(Case("no", None, self._spec["gpus"], self._gather_evidence()))
+        diagnosis = diagnose(Case("no", None, self._request, self._gather_evidence()))
         message = "after %g s the run has not opened the GPU that it requested" % self._warn_after
         send(write_fd, {"warning": message, "diagnosis": diagnosis})
 
@@ -191,9 +194,9 @@ class Observer:
         for gpu in (summary or {}).get("gpus") or ():
             gpu["memory_total"] = totals.get(gpu["uuid"])
         problem = self._inventory.get("problem") or (None if self._inventory.get("gpus") else "the target has no GPU")
-        facts = {"started": True, "held": self._uuids is not None, "problem": problem}
+        facts = {"started": True, "held": self._held, "problem": problem}
         evidence = dict(self._gather_evidence(), code=ending.get("code"), ranks=self._started_ranks())
-        return decide_verdict(summary, self._spec.get("gpus"), facts, evidence, bool(ending.get("failed")))
+        return decide_verdict(summary, self._request, facts, evidence, bool(ending.get("failed")))
 
 
 def event_data(gpus: List[Facts], inventory: Facts) -> Facts:

@@ -17,7 +17,7 @@ from .job_states import format_duration, parse_duration
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Tuple
+    from typing import Any, Dict, Mapping, Optional, Tuple
 
     from ..run_spec import Spec
     from ..shared.failure import Reason
@@ -51,6 +51,15 @@ def job_of_process() -> Tuple[str, int]:
     return os.environ.get("SLURM_JOB_ID", ""), int(restart) if restart.isdigit() else 0
 
 
+def count_gpus(environment: Mapping[str, str]) -> int:
+    """Return the number of GPUs that Slurm allocated on this node."""
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_JOB_GPUS"):
+        devices = [device for device in environment.get(name, "").split(",") if device.strip()]
+        if devices and devices != ["NoDevFiles"]:
+            return len(devices)
+    return 0
+
+
 def cause_path(run: RunFolder) -> str:
     """Return the path where an attempt records why Slurm interrupted it, for the next execution of the job."""
     return os.path.join(os.path.dirname(run.claim), "interrupted.json")
@@ -66,6 +75,7 @@ class SlurmAllocation(Allocation):
         self._spec = spec
         self.facts = {"job": job, "restart": restart}
         self.environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
+        self.gpus = count_gpus(self.environment)
         self._notices = (read_notice(run, job) or ("", 0))[1]  # of earlier executions
         self._is_ending = False
         self._next_query: Optional[float] = None  # when to ask for the time left, after the advance notice

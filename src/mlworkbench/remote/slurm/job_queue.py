@@ -27,6 +27,7 @@ _FIELDS = ("job", "state", "reason", "start", "end", "nodes", "label")
 _FORMAT = "%A|%T|%r|%S|%e|%N|%j|%k"
 _LABEL = "mlw "  # comments of jobs that mlw has submitted start with this
 MAX_AGE = 1.0  # seconds for which an answer is used again
+_MAX_TIME = 1e11
 _MAX_PAUSE = 30.0  # seconds between calls while Slurm does not respond
 _TIMEOUT = 10.0  # seconds; without an answer, squeue would try for 20
 _LOCK_WAIT = 12.0
@@ -65,7 +66,7 @@ def read_queue(root: Root, newer_than: float = 0.0) -> Queue:
     path = _cache_path(root)
     deadline = time.monotonic() + _LOCK_WAIT
     while True:
-        cache = read_json(path, "rows", "asked_at") or {}
+        cache = read_cache(path)
         queue = _usable(cache, newer_than)
         if queue is not None:
             return queue
@@ -74,18 +75,36 @@ def read_queue(root: Root, newer_than: float = 0.0) -> Queue:
             break
         time.sleep(0.05)
     try:
-        return _ask(path, read_json(path, "rows", "asked_at") or {})
+        return _ask(path, read_cache(path))
     finally:
         if lock is not None:
             os.close(lock)
 
 
+def read_cache(path: str) -> Dict[str, Any]:
+    """Return the cached answer. A script may have damaged the file: then there is no answer yet."""
+    cache = read_json(path, "rows", "asked_at") or {}
+    numbers = {name: cache.get(name) or 0.0 for name in ("asked_at", "next", "pause", "changed")}
+    rows = cache.get("rows")
+    if not isinstance(rows, dict) or not all(_is_row(row) for row in rows.values()):
+        rows, numbers = {}, dict.fromkeys(numbers, 0.0)
+    if not all(isinstance(number, (int, float)) and abs(number) < _MAX_TIME for number in numbers.values()):
+        rows, numbers = {}, dict.fromkeys(numbers, 0.0)
+    return dict(numbers, rows=rows, error=str(cache["error"])[:500] if cache.get("error") else None)
+
+
+def _is_row(row: Any) -> bool:
+    if not isinstance(row, dict) or not all(isinstance(row.get(field), str) for field in _FIELDS):
+        return False
+    return checked_job(row["job"]) is not None and parse_state(row["state"]) is not None
+
+
 def _usable(cache: Dict[str, Any], newer_than: float) -> Optional[Queue]:
     now = time.time()
-    asked_at = float(cache.get("asked_at") or 0.0)
-    if now < float(cache.get("next") or 0.0) <= now + _MAX_PAUSE:  # Slurm did not respond a moment ago
+    asked_at = float(cache["asked_at"])
+    if now < cache["next"] <= now + _MAX_PAUSE:  # Slurm did not respond a moment ago
         return Queue(cache["rows"], asked_at, str(cache.get("error")))
-    newer_than = max(newer_than, float(cache.get("changed") or 0.0))
+    newer_than = max(newer_than, cache["changed"])
     if asked_at > newer_than and 0 <= now - asked_at < MAX_AGE and not cache.get("error"):
         return Queue(cache["rows"], asked_at, None)
     return None
@@ -96,8 +115,8 @@ def _ask(path: str, cache: Dict[str, Any]) -> Queue:
     try:
         output = call("squeue", ["-h", "-r", "-t", "all", "-u", "%d" % os.getuid(), "-o", _FORMAT], timeout=_TIMEOUT)
     except SlurmError as error:
-        pause = min(_MAX_PAUSE, max(1.0, 2 * float(cache.get("pause") or 0.0)))
-        kept: Dict[str, Any] = {"rows": cache.get("rows") or {}, "asked_at": cache.get("asked_at") or 0.0}
+        pause = min(_MAX_PAUSE, max(1.0, 2 * float(cache["pause"])))
+        kept: Dict[str, Any] = {"rows": cache["rows"], "asked_at": cache["asked_at"]}
         message = str(error.failure["message"])
         _store(path, dict(kept, error=message, pause=pause, next=time.time() + pause))
         return Queue(kept["rows"], float(kept["asked_at"]), message)
@@ -109,8 +128,8 @@ def _ask(path: str, cache: Dict[str, Any]) -> Queue:
 def forget_queue(root: Root) -> None:
     """Make the next query ask Slurm, after a change of the queue. The last answer is kept in case of silence."""
     path = _cache_path(root)
-    cache = read_json(path, "rows", "asked_at")
-    if cache is not None and not cache.get("error"):
+    cache = read_cache(path)
+    if cache["asked_at"] and not cache.get("error"):
         _store(path, dict(cache, changed=time.time()))
 
 

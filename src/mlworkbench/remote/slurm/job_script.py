@@ -20,8 +20,6 @@ _VALUES = {
     "account": "--account",
     "qos": "--qos",
     "constraint": "--constraint",
-    "cpus": "--cpus-per-task",
-    "memory": "--mem",
 }
 
 
