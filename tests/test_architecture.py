@@ -22,6 +22,7 @@ LAYERS = [
             "attach",
             "submission",
             "submission_checks",
+            "checkpoint_upload",
             "resubmit",
             "environment_builds",
             "follow",

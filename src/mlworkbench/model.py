@@ -169,6 +169,7 @@ class RunSpec:
     grace: float = 30.0
     retries: Retries | None = None
     resumed: str | None = None  # ID of the run whose checkpoints this run starts with
+    checkpoints: str | None = None  # their digest, if they were on another machine
     tracked: bool = True
     keep: tuple[str, ...] = ()  # paths in the working copy that are collected with the outputs
     fetch: str = "all"  # outputs to download automatically: "all", "none", or up to a size

@@ -55,7 +55,8 @@ class Parts:
     starter: str = "detached"  # how the supervisor is started
     user: str | None = None  # name of the submitting user
     sweep: Sweep | None = None
-    resumed: str | None = None  # ID of the run whose checkpoints this run starts with
+    # ID of the run whose checkpoints this run starts with, and their digest if they are sent to another machine
+    resumed: tuple[str | None, str | None] = (None, None)
     processes: JsonDict | None = None  # see plan_processes
     scheduler: JsonDict | None = None  # see plan_scheduler
     passed: PassedVariables = field(default_factory=PassedVariables)  # variables of the user's shell
@@ -94,7 +95,8 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         processes=parts.processes,
         timeout=parts.request.time_limit,
         retries=planned_retries(parts.request, runconfig),
-        resumed=parts.resumed,
+        resumed=parts.resumed[0],
+        checkpoints=parts.resumed[1],
         tracked=runconfig.tracked_run,
         keep=runconfig.keep,
         fetch=runconfig.fetch_outputs,

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .checkpoint_upload import plan_checkpoints, send_checkpoints
 from .config.legacy_formats import apply_overrides
 from .config.project_folder import Project, load_spark_dependencies
 from .environments.selection import is_managed, select_environment
 from .environments.selection_request import EnvironmentRequest, ResolvedEnvironment
 from .errors import UnknownName, UsageError
 from .frameworks.framework import Setting, framework_of
-from .history.child_runs import children_of_sweep, machine_of
+from .history.child_runs import children_of_sweep
 from .history.run_folders import make_folder
 from .history.run_ids import new_id
 from .history.store import History, IdTaken
@@ -106,26 +107,13 @@ def draft(
         starter=starter_name(target.type.starter),
         user=user_name(),
         sweep=checked.sweep,
-        resumed=_resumed_id(checked.resumed, compute),
+        resumed=plan_checkpoints(checked.resumed, compute, paths),
         processes=processes,
         scheduler=scheduler,
         passed=passed,
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
     return Draft(plan(parts, new_id(project.name), key, time.time()), parts, target, warnings).with_children()
-
-
-def _resumed_id(run: Run | None, compute: Compute) -> str | None:
-    """Return the ID of the run whose checkpoints are used. Raise an error if they are on another machine."""
-    if run is None:
-        return None
-    if machine_of(run.spec.compute) != machine_of(compute):
-        raise UsageError(
-            f"--resume: the checkpoints of run {run.id} are on target {run.spec.compute.name}, not on {compute.name}",
-            f"submit to {run.spec.compute.name}, or download them with"
-            f" 'mlw history download {run.id} --checkpoints -d FOLDER'",
-        )
-    return run.id
 
 
 def _open_target(compute: Compute, paths: UserPaths, *, warm: bool) -> Target:
@@ -290,6 +278,7 @@ def launch(
         make_folder(history.paths.root, run_spec)
     run = history.take_over(spec.id)
     failpoint("launching")
+    send_checkpoints(spec, history.paths, target, progress)
     target.launch(spec, secrets, upload_source(history.paths, progress), everything, children)
     failpoint("launched-here")
     return run

@@ -81,7 +81,7 @@ class Request:
     - ``timeout``: time limit of the run in seconds, or a text such as ``"90s"``, ``"15m"``, ``"1h30m"``.
     - ``retries``: number of times to start the script again after a failure; ``retry_on``: list of failures
       (``"failed"``, ``"oom"``, ``"lost"``, …); ``retry_delay``: seconds, or a text such as ``"5m"``.
-    - ``resume``: ID of a run on the same target whose checkpoints this run starts with.
+    - ``resume``: ID of a run whose checkpoints this run starts with.
     - ``key``: idempotency key; submitting the same key again returns the same run.
     - ``sweep``: a ``SweepOptions``: one run per combination of values.
     - ``environment``: environment variables. A value of None is read from your environment. Do not put secrets there.

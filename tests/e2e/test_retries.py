@@ -180,5 +180,32 @@ def test_checkpoints_of_a_machine(shared_target, tmp_path):
     assert "checkpoints not downloaded" not in clean.out + clean.err, clean
     resumed = user.mlw("submit", "-c", target.name, "--resume", done.run, "train.py", cwd=target.project)
     assert (resumed.code, resumed.out) == (0, "attempt 1 starts at 4\n"), resumed
-    elsewhere = user.mlw("submit", "-c", "local", "--resume", done.run, "train.py", cwd=target.project)
-    assert elsewhere.code == 2 and f"are on target {target.name}, not on local" in elsewhere.err
+
+
+def test_resume_on_another_machine(shared_target, tmp_path):
+    """From a machine to this one, after the checkpoints were downloaded, and back."""
+    target = shared_target()
+    (target.project / "train.py").write_text(TRAIN)
+    user = target.laptop
+
+    def submit(name, *options):
+        return user.mlw("submit", "-c", name, *options, cwd=target.project)
+
+    crashed = submit(target.name, "train.py", "--crash")
+    assert crashed.code == 1, crashed
+    refused = submit("local", "--resume", crashed.run, "train.py")
+    assert refused.code == 2 and f"are on target {target.name}, not on local" in refused.err, refused
+    assert f"mlw history download {crashed.run} --checkpoints -d FOLDER" in refused.err, refused
+    folder = str(tmp_path / "saved")
+    user.mlw("history", "download", crashed.run, "--checkpoints", "-d", folder, cwd=target.project, check=True)
+    here = submit("local", "--resume", crashed.run, "train.py", "--crash")
+    assert here.code == 1 and here.out.startswith("attempt 1 starts at 2\n"), here
+    checkpoints = user.folder(here.run) / "checkpoints"
+    (checkpoints / "parts").mkdir()
+    (checkpoints / "step").rename(checkpoints / "parts" / "1")
+    (checkpoints / "step").symlink_to("parts/1")
+    back = submit(target.name, "--resume", here.run, "train.py")
+    assert (back.code, back.out) == (0, "attempt 1 starts at 2\n"), back
+    copied = target.target_folder(back.run) / "checkpoints"
+    assert (copied / "parts" / "1").exists() and (copied / "step").is_symlink()
+    assert (checkpoints / "step").read_text() == "2", "the source stays as it was"

@@ -8,6 +8,7 @@ from .shared.atomic_files import write_atomic
 from .shared.failpoint import failpoint
 from .shared.failure import Failed
 from .shared.layout import Root, RunFolder, check_run_id
+from .snapshot_check import check_digest
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ def prepare_checkpoints(
 
     Copying may take minutes, so ``beat`` and ``is_canceled`` are called for each file.
     """
-    resumed = spec.get("resumed")
+    resumed, digest = spec.get("resumed"), spec.get("checkpoints")
+    if resumed and digest:
+        _place_uploaded(root, run, resumed, digest)
+        return
     if not resumed:
         os.makedirs(run.checkpoints, mode=0o700, exist_ok=True)
         return
@@ -47,6 +51,17 @@ def prepare_checkpoints(
     try:
         shutil.copytree(source, run.checkpoints, symlinks=True, copy_function=copy)
     except (OSError, shutil.Error) as error:
+        raise NoCheckpoints("cannot copy the checkpoints of run %s: %s" % (resumed, error)) from None
+    failpoint("checkpoints-copied")
+
+
+def _place_uploaded(root: Root, run: RunFolder, resumed: str, digest: str) -> None:
+    """Create the folder from checkpoints that the client has sent from another machine."""
+    from .working_copy import place_snapshot  # noqa: PLC0415 - only for resumed runs
+
+    try:
+        place_snapshot(root, check_digest(digest), run.checkpoints)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise NoCheckpoints("cannot copy the checkpoints of run %s: %s" % (resumed, error)) from None
     failpoint("checkpoints-copied")
 

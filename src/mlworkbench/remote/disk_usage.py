@@ -200,7 +200,7 @@ def _collect_entries(root: Root, rules: _KeepRules, kinds: "Any" = KINDS) -> "Di
         if entries_by_kind
     ]
     remaining_runs = [entry for entry in runs if entry["needed"] or "runs" not in kinds]
-    digests = {entry["snapshot"] for entry in remaining_runs if not entry["finished"]}
+    digests = {digest for entry in remaining_runs if not entry["finished"] for digest in entry["snapshots"]}
     snapshots = [
         {"path": path, "needed": rules.reason_to_keep_code(path, name[:-5] in digests)}
         for name, path in _list_entries(root.snapshots)
@@ -247,13 +247,13 @@ def _run_entry(root: Root, name: str, rules: _KeepRules) -> "Optional[Message]":
     needed = GOING if is_active else rules.reason_to_keep_run(name)
     library = str(spec.get("environment", {}).get("PYTHONPATH", ""))
     library_name = library.partition(root.lib + "/")[2].partition("/")[0]
-    snapshot = spec.get("snapshot")
+    snapshots = [str(spec.get(name)) for name in ("snapshot", "checkpoints")]  # the latter from another machine
     environment = (spec.get("lock") or {}).get("digest")
     return {
         "path": run.path,
         "needed": needed,
         "finished": finished,
-        "snapshot": snapshot,
+        "snapshots": snapshots,
         "lib": library_name,
         "env": environment,
     }

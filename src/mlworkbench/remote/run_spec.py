@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         grace: float
         retries: Dict[str, Any]  # "limit", "causes", and "delay" in seconds
         resumed: str  # ID of the run whose checkpoints this run starts with
+        checkpoints: str  # digest of a snapshot with these checkpoints, if they were on another machine
         tracked: bool
         spoken: bool  # whether printed ``key: value`` lines are metrics
         keep: List[str]  # files and folders of the working copy that are collected with the outputs

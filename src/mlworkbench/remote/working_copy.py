@@ -60,13 +60,19 @@ def create_working_copy(root: Root, digest: str, project_id: str, run: RunFolder
         if record_data is None or record_data["digest"] != digest or not _is_untouched(tree, record_data["files"]):
             record_data = _update_tree(root, digest, tree, record_data["files"] if record_data else {})
             write_record(record_path, record_data)
-        _add_folders_and_links(tree, record_data)
+        _add_folders_and_links(tree, record_data, "outputs")
         os.rename(record_path, run.placed)
         os.rename(tree, run.work)
     except BaseException:
         remove(base)
         raise
     os.rmdir(base)
+
+
+def place_snapshot(root: Root, digest: str, folder: str) -> None:
+    """Create a new folder with the files and links of a snapshot."""
+    os.mkdir(folder, 0o700)
+    _add_folders_and_links(folder, _update_tree(root, digest, folder, {}))
 
 
 def _take_warm_copy(warm_copy: str, base: str) -> Optional[Dict[str, Any]]:
@@ -166,12 +172,11 @@ def _arrange_folders(handle: int, existing: List[str], needed: Set[str]) -> None
         os.mkdir(folder, 0o700, dir_fd=handle)
 
 
-def _add_folders_and_links(tree: str, record_data: Dict[str, Any]) -> None:
-    """Create empty folders and ``outputs/``, then links. Nothing is written once links exist."""
+def _add_folders_and_links(tree: str, record_data: Dict[str, Any], *more: str) -> None:
+    """Create empty folders, and those in ``more``, then links. Nothing is written once links exist."""
     handle = os.open(tree, FOLDER)
     try:
-        make_folders(handle, "outputs")
-        for folder in record_data["folders"]:
+        for folder in (*more, *record_data["folders"]):
             make_folders(handle, folder)
         for path, _ in record_data["links"]:
             if "/" in path:
