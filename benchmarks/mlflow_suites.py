@@ -40,7 +40,8 @@ REASONS = (
     (r"_search_datasets", "needs a query that only the pages of MLflow's server use"),
     (r"_hard_delete_run|_get_deleted_runs", "needs what only `mlflow gc` uses"),
     (r"supports_window_functions|python_fallback|'db_type'", "tests how queries depend on the type of the database"),
-    (r"log_batch_internal_error|_log_metrics", "replaces internal methods of MLflow's SQL store"),
+    (r"GatewayEndpoint|_get_decrypted_secret", "replaces or calls methods for the gateway of MLflow's server"),
+    (r"log_batch_internal_error|_log_metrics|attribute '_", "replaces or calls internal methods of MLflow's SQL store"),
     (
         r"log_batch_\w*(repeated|duplicate)",
         "expects that a point that is logged twice is dropped. mlw keeps it, as the "
@@ -48,7 +49,6 @@ REASONS = (
     ),
     (r"test_search_attrs", "expects the ID of the run in its artifact location. The first run uses `outputs/`"),
     (r"ManagedSessionMaker|'engine'|'db_uri'|_get_dialect", "reads or changes tables of the database itself"),
-    (r"GatewayEndpoint|_get_decrypted_secret", "replaces or calls methods for the gateway of MLflow's server"),
     (r"ModuleNotFoundError", "needs a package that is not installed"),
 )
 

@@ -239,6 +239,8 @@ def _known(kind: Any, data: JsonDict) -> JsonDict:
 
 IN_CONTACT = "in contact"
 _MLFLOW = "mlflow."
+# Prefixes of the tags that the index contains for records of scripts
+DATASET_TAG, LOGGED_MODEL_TAG = "mlflow.dataset.", "mlflow.logged-model."
 
 
 class Status(str, Enum):

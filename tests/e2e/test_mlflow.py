@@ -471,6 +471,7 @@ for id in (run.info.run_id, other.info.run_id):
     print("artifacts", [file.path for file in mlflow.MlflowClient().list_artifacts(id)])
 
 mlflow.MlflowClient().link_traces_to_run([trace.info.trace_id], other.info.run_id)
+mlflow.initialize_logged_model(name="agent", model_type="agent", source_run_id=run.info.run_id)
 print("linked", len(mlflow.search_traces(run_id=other.info.run_id, return_type="list")))
 guidelines = {"name": "polite", "guidelines": "be polite", "model": "openai:/none"}
 mlflow.genai.scorers.Guidelines(**guidelines).register(name="polite")
@@ -496,6 +497,8 @@ def test_traces_and_prompts_are_stored_in_the_run(run):
     assert (ran.outputs / "mlflow" / "mlflow.db").is_file(), "collected with the run"
     assert "artifacts []\nartifacts ['mine.txt']" in ran.out, "the database and other runs are not artifacts"
     assert "linked 1" in ran.out and "scorers ['polite']" in ran.out and "evaluated 0.5" in ran.out
+    shown = json.loads(ran.user.mlw("history", "show", ran.id, "-o", "json").out)
+    assert [model["name"] for model in shown["logged_models"]] == ["agent"], "also without files"
     evaluation = list(ran.children().values())[-1]
     assert [data["value"] for data in ran.of("metric", evaluation["run"])] == [0.5], "a run of its own"
 

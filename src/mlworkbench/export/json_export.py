@@ -11,7 +11,7 @@ from typing import Any
 from ..history.journal_parsing import strict_json
 from ..history.parameters import run_parameters
 from ..history.series.series_store import NO_STEP, Name, Series
-from ..model import JsonDict
+from ..model import DATASET_TAG, JsonDict
 from ..runfiles.mlflow_models import Dataset, read_datasets
 from ..version import __version__
 from .run_data import Item, files_of, format_time, points_of
@@ -19,7 +19,6 @@ from .run_data import Item, files_of, format_time, points_of
 MAX_POINTS = 1000  # maximum points of a series without --points; longer series are downsampled
 _MAX_VALUES = 10  # maximum strings or lists of a metric without --points
 _MAX_ROWS = 1000
-_DATASET_TAG = "mlflow.dataset."  # prefix of the tags that the index contains for datasets
 
 Write = Callable[[str], None]
 
@@ -62,7 +61,7 @@ def _run_data(item: Item, all_points: bool) -> JsonDict:
 
 
 def _datasets(item: Item) -> list[Dataset]:
-    has_datasets = any(name.startswith(_DATASET_TAG) for name in item.run.told_tags)
+    has_datasets = any(name.startswith(DATASET_TAG) for name in item.run.told_tags)
     return read_datasets(item.folder, item.owner) if has_datasets else []
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from ..model import JsonDict, Run, Span
+from ..model import DATASET_TAG, LOGGED_MODEL_TAG, JsonDict, Run, Span
 from ..remote.shared.metric_limits import rank_number
 from .journal_parsing import PARSE_ERRORS, as_float, decode_floats, point_value
 from .metric_precedence import shown_names
@@ -158,7 +158,7 @@ class SummaryBuilder:
             recorder.update(data)
         elif kind == "ended" and isinstance(recorder, _ChildRecorder):
             recorder.update({"status": data["status"], "ended": when})
-        elif kind in ("param", "tag", "file", "dataset"):
+        elif kind in ("param", "tag", "file", "dataset", "model"):
             getattr(recorder, kind)(data)
 
     def _find_recorder(self, name: Any) -> _Recorder | None:
@@ -253,7 +253,11 @@ class _Recorder:
 
     def dataset(self, data: JsonDict) -> None:
         parts = [str(data[name]) for name in ("digest", "context") if data.get(name)]
-        self._keep(self.tags, f"mlflow.dataset.{data['name']}", " ".join(parts))
+        self._keep(self.tags, f"{DATASET_TAG}{data['name']}", " ".join(parts))
+
+    def model(self, data: JsonDict) -> None:
+        """Note that there are logged models. Their records stay in the metric files."""
+        self._keep(self.tags, f"{LOGGED_MODEL_TAG}{data['name']}", str(data["id"]))
 
     def file(self, data: JsonDict) -> None:
         entry = {"as": str(data["as"])[:20]}

@@ -9,14 +9,21 @@ from typing import Any
 from ..errors import MlwError
 from ..history.nested_runs import name_in_script
 from ..history.store import History
-from ..model import JsonDict, Run
-from ..runfiles.mlflow_models import Dataset, LoggedModel, ModelVersion, read_datasets, read_models, read_versions
+from ..model import DATASET_TAG, JsonDict, Run
+from ..runfiles.mlflow_models import (
+    Dataset,
+    LoggedModel,
+    ModelVersion,
+    has_models,
+    read_datasets,
+    read_models,
+    read_versions,
+)
 from ..runfiles.mlflow_traces import Span, Trace, read_traces
 from ..sanitize import plain
 from . import units
 from .value_format import finite, format_value
 
-DATASET_TAG = "mlflow.dataset."  # prefix of the tags that the index contains for datasets
 _NOTE = "mlflow.note.content"
 _SOURCE_KEYS = ("url", "uri", "path", "name", "delta_table_name")
 _MAX_METRICS = 5  # maximum metrics in a cell
@@ -48,7 +55,7 @@ def load_mlflow_data(history: History, run: Run) -> MlflowData:
     mlflow_run, owner = mlflow_run_of(history, run)
     has_datasets = any(name.startswith(DATASET_TAG) for name in run.told_tags)
     datasets = read_datasets(folder, owner) if has_datasets else []
-    models = read_models(folder, run.files, owner)
+    models = read_models(folder, run.files, owner) if has_models(run) else []
     try:
         versions = read_versions(folder, models, mlflow_run)
         return MlflowData(datasets, models, versions, read_traces(folder, mlflow_run))

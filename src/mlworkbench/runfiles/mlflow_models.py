@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..model import JsonDict
-from ..remote.shared.layout import MLFLOW_METRICS, RunFolder
+from ..model import LOGGED_MODEL_TAG, JsonDict, Run
+from ..remote.shared.layout import RunFolder
 from ..remote.shared.untrusted_json import parse_json
 from .mlflow_sqlite import open_database, text_of
 from .script_records import read_records
@@ -69,17 +69,22 @@ def read_datasets(folder: RunFolder, mlflow_run: str | None = None) -> list[Data
     return list(datasets.values())
 
 
+def has_models(run: Run) -> bool:
+    """Return whether the index shows logged models. Otherwise, the metric files need not be searched."""
+    # Earlier versions of mlw noted only models with files.
+    has_files = any(facts.get("as") == "model" for facts in run.files.values())
+    return has_files or any(name.startswith(LOGGED_MODEL_TAG) for name in run.told_tags)
+
+
 def read_models(folder: RunFolder, files: Mapping[str, JsonDict], mlflow_run: str | None = None) -> list[LoggedModel]:
     """Return the models among ``files``, the recorded outputs of the run, with their metrics."""
     models: dict[str, LoggedModel] = {}  # by path, or by ID without a path
     for path, facts in files.items():
         if facts.get("as") == "model" and len(models) < _MAX_ENTRIES:
             models[path] = LoggedModel(_name(facts.get("name")) or path, path)
-    # Reading all metrics takes long. Models of a store that the script created itself may have no files in outputs/.
-    source = None if models else MLFLOW_METRICS
     keys: dict[str, str] = {}  # ID -> key in models
     metrics: dict[str, dict[str, float]] = {}
-    for kind, data in read_records(folder, "model", "model_metric", file=source):
+    for kind, data in read_records(folder, "model", "model_metric"):
         if kind == "model" and data.get("run") == mlflow_run and len(keys) < _MAX_ENTRIES:
             name, path, model_id, model_type = (_name(data.get(key)) for key in ("name", "path", "id", "type"))
             model = LoggedModel(name, path, model_id, model_type)

@@ -17,20 +17,17 @@ _MAX_PACKAGES = 5000
 _MAX_NAME = 200  # characters
 
 
-def read_records(folder: RunFolder, *kinds: str, file: str | None = None) -> Iterator[tuple[str, JsonDict]]:
-    """Yield the kind and data of each record of these kinds, in the order of each file.
-
-    ``file``: the name of the only metric file to read.
-    """
+def read_records(folder: RunFolder, *kinds: str) -> Iterator[tuple[str, JsonDict]]:
+    """Yield the kind and data of each record of these kinds, in the order of each file."""
     marks = [f'"{kind}"'.encode() for kind in kinds]
     try:
-        names = sorted(os.listdir(folder.metrics)) if file is None else [file]
+        names = sorted(os.listdir(folder.metrics))
     except OSError:
         return
     for name in names:
         try:
-            with open_plain(os.path.join(folder.metrics, name)) as lines:
-                while line := lines.readline(_MAX_LINE):
+            with open_plain(os.path.join(folder.metrics, name)) as file:
+                while line := file.readline(_MAX_LINE):
                     if b'"k"' in line and any(mark in line for mark in marks):
                         yield from _record(line, kinds)
         except OSError:

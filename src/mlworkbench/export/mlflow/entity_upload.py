@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from ...errors import HistoryError
 from ...remote.shared.layout import MLFLOW_DATABASE
+from ...runfiles.mlflow_models import has_models
 from ..run_data import Item
 from .artifacts import Warn, file_size
 from .model_upload import ModelRecord, ModelUploader, read_models
@@ -43,8 +44,7 @@ class Entities:
 def read_entities(item: Item) -> Entities:
     if item.is_same:
         return Entities([], [], [])  # they are sent with the run that contains this one
-    has_models = any(file.get("as") == "model" for file in item.run.files.values())
-    models = read_models(item.folder, item.child) if has_models else []
+    models = read_models(item.folder, item.child) if has_models(item.run) else []
     try:
         versions = [version for version in read_versions(item.folder) if _belongs(version.run, item)]
         traces = [trace for trace in read_traces(item.folder) if _belongs(trace.run, item)]

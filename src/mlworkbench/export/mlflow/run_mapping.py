@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...history.journal_parsing import strict_json
 from ...history.parameters import run_parameters, text
 from ...history.series.series_store import NO_STEP, Series
-from ...model import JsonDict, Status
+from ...model import DATASET_TAG, LOGGED_MODEL_TAG, JsonDict, Status
 from ...runfiles.script_records import read_records
 from ...targets.types import is_local_process
 from ..run_data import Item
@@ -29,7 +29,7 @@ _STATUS = {
     Status.CANCELED: "KILLED",
     Status.RUNNING: "RUNNING",
 }
-_DATASET_PREFIX = "mlflow.dataset."
+_RECORD_PREFIXES = DATASET_TAG, LOGGED_MODEL_TAG
 _OVERRIDDEN_TAGS = (PARENT, "mlflow.runName", "mlflow.note.content")
 _MAX_TIME = 2**63 - 1
 _LARGEST = 1.7976931348623157e308  # stored by MLflow's databases instead of infinity
@@ -87,7 +87,7 @@ def tags_of(item: Item, names: NameMapper, max_length: int) -> dict[str, str]:
     script_tags = {
         name: _text(value)
         for name, value in run.told_tags.items()
-        if name.startswith("mlflow.") and not name.startswith(_DATASET_PREFIX) and name not in _OVERRIDDEN_TAGS
+        if name.startswith("mlflow.") and not name.startswith(_RECORD_PREFIXES) and name not in _OVERRIDDEN_TAGS
     }
     user_tags = dict(_split_tag(tag) for tag in run.tags)
     tags = {
@@ -176,7 +176,7 @@ def datasets_of(item: Item) -> list[JsonDict]:
 
     They are read from the metric files, because the record contains only their names.
     """
-    if not any(name.startswith(_DATASET_PREFIX) for name in item.run.told_tags):
+    if not any(name.startswith(_RECORD_PREFIXES) for name in item.run.told_tags):
         return []
     datasets: dict[tuple[str, str, str], JsonDict] = {}
     for _, record in read_records(item.folder, "dataset"):

@@ -119,7 +119,9 @@ class LoggedModelsMixin(object):
         }
         with locked():
             _ModelJournal(os.path.join(self._model_folder, model_id + ".jsonl")).journal.append(["info", facts], *lines)
-            return self._model(model_id).entity()
+            model = self._model(model_id).entity()
+            self._recorder.model(model)  # a script may never finalize it
+            return model
 
     def _model_location(self, experiment, name, model_id, source_run_id):
         """Return the folder of a model: ``models/<name>`` below the artifacts of its run.
