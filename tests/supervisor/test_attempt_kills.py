@@ -47,7 +47,7 @@ def test_parent_of_a_rank_killed_before_it_has_recorded_the_rank(place, tmp_path
 
 def test_parent_of_a_rank_killed_after_it_has_forwarded_the_signal(place, tmp_path):
     script = RANK + (
-        "import signal\nsignal.signal(15, lambda *_: None if rank else os._exit(0))  # it gets the signal more than once\n"
+        "import signal\nsignal.signal(15, lambda *_: None if rank else os._exit(0))\n"  # the signal is sent twice
         "print('up', flush=True)\nwhile True: time.sleep(0.05)\n"
     )
     folder = place.run("r", script, grace=600, **mpiexec(tmp_path, 2))
