@@ -79,6 +79,7 @@ def plan_checkpoints(run: Run | None, compute: Compute, paths: UserPaths) -> tup
             f"--resume: the checkpoints of run {run.id} are on target {run.spec.compute.name}, not on {compute.name}",
             f"download all of them with 'mlw history download {run.id} --checkpoints -d FOLDER' after the run has"
             f" ended, and submit again; or submit to {run.spec.compute.name}",
+            more="no-checkpoints",
         )
     if target == ():
         return run.id, None  # the target finds them in the run folder on this machine

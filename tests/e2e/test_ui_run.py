@@ -8,6 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from tests.conftest import need
 from tests.machines.browser import browser_session
 from tests.machines.network import wait_until
 from tests.machines.nvml import USE_GPU, FakeGpus
@@ -85,7 +86,9 @@ def tab(page, name: str) -> None:
 def test_page_of_finished_run(user, tmp_path):
     root = user.project("demo", train=TRAIN, bad="import nosuchmodule\n")
     run = submitted(user, root, "train.py", "--lr", "0.1")
-    failed = submitted(user, root, "--retries", "1", "--retry-delay", "0.1s", "bad.py")
+    need("mpiexec")
+    ranks = ("--launcher", "mpiexec", "--processes", "2")
+    failed = submitted(user, root, *ranks, "--retries", "1", "--retry-delay", "0.1s", "bad.py")
     with browser_session(user, root, tmp_path) as ui:
         page = ui.go(f"/runs/{run}")
         expect(page.get_by_role("heading", level=1)).to_have_text(run)
@@ -108,6 +111,7 @@ def test_page_of_finished_run(user, tmp_path):
         properties = page.locator(".mlw-card", has=page.get_by_role("heading", name="Properties"))
         expect(properties).to_contain_text("Attempts2 of 2")
         expect(properties).to_contain_text("attempt 1 failed (exit 1)")
+        expect(properties).to_contain_text(re.compile(r"Ranksranks? 0"))
         page.get_by_role("link", name="View end of log").click()
         expect(page.locator(".mlw-log")).to_contain_text("nosuchmodule")
         page = ui.go("/runs/nothing-like-it")

@@ -95,12 +95,12 @@ def test_each_attempt_waits_for_gpus_again(host, tmp_path):
 
 def test_time_limit_applies_to_each_attempt_and_is_final(place, tmp_path):
     folder = place.run(
-        "r", counting("time.sleep(0.2 if attempt == 1 else 600)\nsys.exit(1)"), retries=RETRIES, timeout=3
+        "r", counting("time.sleep(0.05 if attempt == 1 else 600)\nsys.exit(1)"), retries=RETRIES, timeout=4
     )
     place.start("r")
     ending = place.ended(folder)
     assert (ending["ending"], tries(tmp_path)) == ("timeout", ["1", "2"])
-    assert ending["elapsed"] >= 3, "the time of the first attempt does not count"
+    assert ending["elapsed"] >= 4, "the time of the first attempt does not count"
 
 
 def test_children_of_a_sweep_are_retried(place, tmp_path):
