@@ -41,6 +41,8 @@ REASONS = (
     (r"_hard_delete_run|_get_deleted_runs", "needs what only `mlflow gc` uses"),
     (r"supports_window_functions|python_fallback|'db_type'", "tests how queries depend on the type of the database"),
     (r"GatewayEndpoint|_get_decrypted_secret", "replaces or calls methods for the gateway of MLflow's server"),
+    (r"trace_archival", "needs the archive of traces, which only MLflow's server has"),
+    (r"retries_on_deadlock", "replaces sessions of the database"),
     (r"log_batch_internal_error|_log_metrics|attribute '_", "replaces or calls internal methods of MLflow's SQL store"),
     (
         r"log_batch_\w*(repeated|duplicate)",

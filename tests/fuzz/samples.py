@@ -347,16 +347,56 @@ TABLES: list[Any] = [
 
 def mlflow_database() -> bytes:
     """Return a small database with a trace, its span, and a registered model."""
-    connection = apsw.Connection(":memory:")
-    connection.execute("PRAGMA page_size = 512")
-    for table, columns, row in (
+    return _database(
         ("trace_info", "request_id, experiment_id, timestamp_ms, execution_time_ms, status", ("tr-1", 0, 5, 6, "OK")),
         ("trace_tags", "request_id, key, value", ("tr-1", "mlflow.traceName", "ask")),
         ("trace_request_metadata", "request_id, key, value", ("tr-1", "mlflow.trace.tokenUsage", "{}")),
         ("spans", "trace_id, span_id, name, start_time_unix_nano, content", ("tr-1", "a", "ask", 7, "{}")),
         ("model_versions", "name, version, source, run_id", ("net", 1, "models:/m-1", "r")),
         ("registered_model_aliases", "name, version, alias", ("net", 1, "best")),
-    ):
+    )
+
+
+def script_database() -> bytes:
+    """Return a small database of a script with a run, its dataset, a logged model, and a trace."""
+    run = ("r", "a", "FINISHED", 5000, 6000, "active", "file:///x/run/work/outputs/a")
+    return _database(
+        ("alembic_version", "version_num", ("1",)),
+        ("runs", "run_uuid, name, status, start_time, end_time, lifecycle_stage, artifact_uri", run),
+        ("params", "key, value, run_uuid", ("lr", "1", "r")),
+        ("tags", "key, value, run_uuid", ("team", "vision", "r")),
+        ("metrics", "key, value, timestamp, run_uuid, step, is_nan", ("loss", 0.5, 5001, "r", 1, 0)),
+        (
+            "inputs",
+            "input_uuid, source_type, source_id, destination_type, destination_id",
+            ("i", "DATASET", "d", "RUN", "r"),
+        ),
+        ("input_tags", "input_uuid, name, value", ("i", "mlflow.data.context", "train")),
+        (
+            "datasets",
+            "dataset_uuid, name, digest, dataset_source_type, dataset_source, dataset_schema, dataset_profile",
+            ("d", "iris", "5f", "local", "{}", "{}", "{}"),
+        ),
+        (
+            "logged_models",
+            "model_id, name, artifact_location, creation_timestamp_ms, status, lifecycle_stage, model_type, source_run_id",
+            ("m", "net", "file:///x/run/work/outputs/m", 5002, 2, "active", "agent", "r"),
+        ),
+        ("logged_model_params", "model_id, param_key, param_value", ("m", "depth", "3")),
+        ("logged_model_tags", "model_id, tag_key, tag_value", ("m", "kind", "cnn")),
+        (
+            "logged_model_metrics",
+            "model_id, metric_name, metric_timestamp_ms, metric_step, metric_value, run_id, dataset_name, dataset_digest",
+            ("m", "acc", 5003, 1, 0.5, "r", None, None),
+        ),
+        ("trace_info", "request_id, timestamp_ms", ("tr-1", 5004)),
+    )
+
+
+def _database(*tables: tuple[str, str, tuple[object, ...]]) -> bytes:
+    connection = apsw.Connection(":memory:")
+    connection.execute("PRAGMA page_size = 512")
+    for table, columns, row in tables:
         connection.execute(f"CREATE TABLE {table} ({columns})")
         connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
     return connection.serialize("main")

@@ -40,6 +40,8 @@ _SETTINGS = (
     "mmap_size = 0",
     "hard_heap_limit = %d" % (1 << 27),
 )
+# A message of SQLite with a damaged name is not valid UTF-8, which is a ValueError.
+_ERRORS = (sqlite3.Error, ValueError, OverflowError, MemoryError)
 _STEPS = 10000  # SQLite instructions between two checks of the time
 _INFINITY = sys.float_info.max  # as MLflow stores it
 
@@ -121,7 +123,7 @@ class MlflowDatabase:
             with closing(sqlite3.connect(path, isolation_level=None)) as target:
                 self._connection.backup(target)
                 target.execute("PRAGMA journal_mode = DELETE")
-        except (sqlite3.Error, MemoryError) as error:
+        except _ERRORS as error:
             raise UnreadableStore(str(error) or "out of memory") from None
 
     def runs(self, since: int) -> List[StoredRun]:
@@ -155,7 +157,7 @@ class MlflowDatabase:
     def select(self, query: str, *values: Any) -> Iterator[Tuple[Any, ...]]:
         try:
             yield from self._connection.execute(query, values)
-        except (sqlite3.Error, OverflowError, MemoryError) as error:
+        except _ERRORS as error:
             raise UnreadableStore(str(error) or "out of memory") from None
 
 
