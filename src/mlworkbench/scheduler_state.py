@@ -14,6 +14,7 @@ from .sanitize import plain
 
 QUEUED = "queued"
 FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0  # seconds between two requests while following a run
+_REPORT_AGE = 15.0  # maximum seconds between a report and its arrival here
 _STATES = (QUEUED, RUNNING, ENDED, UNKNOWN)
 _MAX_NODES, _MAX_TEXT, _MAX_TIME = 1000, 500, 1e11
 
@@ -43,7 +44,7 @@ def has_ended(report: JsonDict) -> bool:
 
 def with_report(run: Run, report: JsonDict) -> Run:
     """Return the run with a scheduler's report. Without an answer, the last known state remains."""
-    if run.status.final:
+    if run.status.final or (report["state"] == QUEUED and _has_just_started(run)):
         return run
     waited = is_queued_by_scheduler(run)
     if report["state"] == UNKNOWN:  # the last known state, with the reason why there is no newer one
@@ -62,6 +63,11 @@ def with_report(run: Run, report: JsonDict) -> Run:
             return replace(run, status=Status.RUNNING, detail=None)
         return replace(run, status=Status.PREPARING, detail="the job is starting")  # its events follow
     return run
+
+
+def _has_just_started(run: Run) -> bool:
+    """Return whether a report may be older than the start: targets ask the scheduler every few seconds only."""
+    return run.started is not None and abs(time.time() - run.started) < _REPORT_AGE
 
 
 def is_queued_by_scheduler(run: Run) -> bool:

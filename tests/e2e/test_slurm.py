@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,7 @@ time.sleep(float(sys.argv[1]))
 def hpc(slurm: SlurmCluster, laptop: Laptop) -> Path:
     """A project with the target hpc, which user ada attached."""
     project = new_project(laptop)
+    shutil.copy(project / "aml_config/conda_dependencies.yml", project / "aml_config/conda_dependencies_gpu.yml")
     laptop.trust_host_keys(slurm.login)
     done = laptop.mlw(*attach(slurm), "--partition", "gpu", "--time", "30:00", cwd=project)
     assert done.code == 0, done
@@ -66,7 +68,9 @@ def test_attach_check_and_gpus(slurm: SlurmCluster, laptop: Laptop, hpc: Path) -
         "up, limit 1-00:00:00, 3 of 3 nodes usable, up to 8 CPUs and 8 GiB per node, GPUs: 6 h200"
     )
     assert found["accounting"][1] == "on; accounts of ada: research; QoS: high, low, normal"
-    assert found["arrays"][1] == "up to 1,001 tasks (MaxArraySize)" and found["home"][1].startswith("~/.mlw is on ")
+    assert found["arrays"][1] == "up to 1,001 tasks (MaxArraySize)" and found["home"][1].startswith(
+        "the home folder is on "
+    )
 
     job = slurm.submit("sleep 1000", "--gpus=1", "--nodelist=n1", user="bob")
     slurm.wait_for(job, "RUNNING")
@@ -76,6 +80,12 @@ def test_attach_check_and_gpus(slurm: SlurmCluster, laptop: Laptop, hpc: Path) -
     shared = {"state": "up", "time_limit": "1-00:00:00", **counts}
     assert rows == [{"partition": "gpu", "default": True, **shared}, {"partition": "low", "default": False, **shared}]
 
+    runconfig = yaml.safe_load((hpc / "aml_config" / "hpc.runconfig").read_text())
+    assert runconfig["CondaDependenciesFile"] == "aml_config/conda_dependencies_gpu.yml"
+    planned = laptop.mlw(
+        "submit", "-c", "hpc", "--dry-run", "-o", "json", "--gpus", "1", "train.py", cwd=hpc, check=True
+    )
+    assert json.loads(planned.out)["lock"]["cuda"] == "12.9"  # the login node has no driver
     refused = laptop.mlw("submit", "-c", "hpc", "--gpus", "3", "train.py", cwd=hpc)
     assert refused.code == 78 and "no node of partition gpu has 3 GPUs (most: 2)" in refused.err
 

@@ -58,6 +58,20 @@ _KINDS = {
     name: {"count": 1, "bytes": 5, "free_count": 1, "free_bytes": 4, "kept": {"going": {"count": 1, "bytes": 1}}}
     for name in ("runs", "snapshots", "blobs", "spares", "lib", "envs", "caches")
 }
+SLURM_FACTS = {
+    "version": "22.05.8", "cluster": "hpc", "max_array_size": 1001, "gres": ["gpu"], "accounting": True, "user": "ada",
+    "accounts": [{"account": "research", "partition": None, "qos": ["normal"], "default_qos": "normal"}],
+    "file_system": "nfs4", "partitions": [{
+        "name": "gpu", "default": True, "state": "up", "max_time": 86400, "default_time": 3600, "nodes": 3, "usable": 3,
+        "cpus": 8, "memory": 8000, "gpus": [{"model": "h200", "total": 6, "used": 1, "unusable": 0, "per_node": 2}],
+    }],
+}  # fmt: skip
+SCONTROL = [
+    b"NodeName=n1 Arch=x86_64 CPUTot=8 Gres=gpu:h200:2(S:0-1),gpu:2 GresUsed=gpu:h200:1(IDX:0) OS=Linux #1 SMP @0"
+    b" RealMemory=8000 State=MIXED+DRAIN Partitions=gpu,low CfgTRES=cpu=8,gres/gpu=2 AllocTRES=cpu=1,gres/gpu:h200=1\n",
+    b"PartitionName=gpu Default=YES DefaultTime=01:00:00 MaxTime=1-00:00:00 State=UP TotalNodes=3\n",
+    b"research||high,low,normal|normal\n",
+]
 _PACKAGE = {
     "name": "numpy",
     "version": "2.1",
@@ -76,6 +90,11 @@ ANSWERS: dict[str, list[Any]] = {
                "uid": 0, "time": 1794825208.8, "identity": {"machine": "3d", "boot_id": "5e", "processes": "pid:[4]"}}],
     "facts": [{"ok": True, "facts": FACTS}],
     "gpus": [{"ok": True, "gpus": GPUS}, {"ok": False, "problem": "no"}],
+    "slurm": [
+        {"ok": True, "facts": SLURM_FACTS}, {"ok": True, "facts": {"problem": "no-response", "reason": "no controller"}},
+        {"ok": True, "runs": {"r": {"state": "queued", "job": "7", "reason": "Resources", "estimated_start": 1.8e9}}},
+        {"ok": True, "runs": {"r": {"state": "running", "job": "7", "nodes": ["n1"], "as_of": 1.7e9, "hint": "h"}}},
+    ],
     "doctor": [{"ok": True, "found": _DOCTOR}, {"ok": True, "found": {**_DOCTOR, "devices": {}, "container": _INSIDE}}],
     "space": [{"ok": True, "kinds": _KINDS, "removed": _KINDS, "problems": ["x"], "disk_free": 5, "root": "/r"}],
     "survey": [{

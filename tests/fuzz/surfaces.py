@@ -58,6 +58,7 @@ from mlworkbench.model import Compute, Run
 from mlworkbench.paths import UserPaths
 from mlworkbench.preflight.checker import examine
 from mlworkbench.preflight.finding import CheckContext, Script
+from mlworkbench.preflight.slurm_rules import scheduler_findings
 from mlworkbench.remote import sweep_log
 from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.ranks import explain_rank, first_failure, parse_rank
@@ -65,6 +66,7 @@ from mlworkbench.remote.script_files import ScriptFiles
 from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.remote.shared.layout import MLFLOW_DATABASE, Root, RunFolder
 from mlworkbench.remote.shared.message_frames import FrameError, Pipe
+from mlworkbench.remote.slurm import facts as slurm_facts
 from mlworkbench.remote.slurm import job_queue, job_status
 from mlworkbench.remote.slurm.accounting import parse_accounting
 from mlworkbench.remote.slurm.job_queue import parse_queue, read_cache
@@ -77,7 +79,7 @@ from mlworkbench.remote.tracking.tensorboard import TensorBoardReader
 from mlworkbench.remote.tracking.wandb_file import HEADER
 from mlworkbench.remote.tracking.wandb_reader import WandbReader
 from mlworkbench.report import gpu_report as gpu_report
-from mlworkbench.report import mlflow_report
+from mlworkbench.report import mlflow_report, slurm_report
 from mlworkbench.report import spark_report as report_spark
 from mlworkbench.report.distribution_plot import plot_of
 from mlworkbench.report.mlflow_report import MlflowData
@@ -90,12 +92,15 @@ from mlworkbench.runfiles.mlflow_traces import Trace, read_spans, read_traces
 from mlworkbench.runfiles.output_fetch import OutputFetcher
 from mlworkbench.runfiles.output_manifest import read_outputs
 from mlworkbench.runfiles.script_records import read_packages
+from mlworkbench.scheduler_state import parse_report, with_report
 from mlworkbench.snapshot.ignore_rules import Rules, exclusion_reason
 from mlworkbench.targets.container_plan import Engine
 from mlworkbench.targets.gpu_check import gpu_findings
 from mlworkbench.targets.image_libc import image_libc
 from mlworkbench.targets.machine_check import machine_findings as judge_machine
 from mlworkbench.targets.machine_probe import probe_machine
+from mlworkbench.targets.slurm_check import describe_partition
+from mlworkbench.targets.slurm_facts import SlurmFacts
 from mlworkbench.targets.spark_check import spark_findings
 from mlworkbench.targets.target import Target, UploadSource
 from mlworkbench.targets.target_facts import TargetFacts, _remote_facts
@@ -305,6 +310,27 @@ def _gpus(case: bytes, folder: Path) -> None:
     for gpu in report.gpus:
         gpu_report.row(gpu)
         gpu_report.line(gpu)
+
+
+def _slurm(case: bytes, folder: Path) -> None:
+    answer = _message(case)
+    if isinstance(answer.get("facts"), dict):
+        facts = SlurmFacts.from_json(answer["facts"])
+        slurm_report.describe_gpus(facts)
+        _ = [describe_partition(partition) for partition in facts.partitions]
+        scheduler_findings({"partition": "gpu", "time": 60, "gpus": 1, "gpu_model": None}, FAR, facts)
+    runs = answer.get("runs")
+    for status in runs.values() if isinstance(runs, dict) else ():
+        run = with_report(Run(SPEC), parse_report(status))
+        summary(run)
+        record(run)
+
+
+def _scontrol(case: bytes, folder: Path) -> None:
+    text = case.decode(errors="replace")
+    lines = slurm_facts.parse_lines(text)
+    slurm_facts.summarize(lines, lines)
+    slurm_facts.parse_accounts(text)
 
 
 def _doctor(case: bytes, folder: Path) -> None:
@@ -798,7 +824,7 @@ def _attachment(case: bytes, folder: Path) -> None:
 _MESSAGES = (MlwError, FrameError, _Refused)
 _ANSWERS: dict[str, tuple[Callable[[bytes, Path], None], float]] = {
     "hello": (_hello, 0.5), "facts": (_facts, 1.5), "gpus": (_gpus, 1.0), "doctor": (_doctor, 1.0),
-    "space": (_space, 0.5), "survey": (_survey, 0.3), "environments": (_environments, 1.0),
+    "slurm": (_slurm, 1.0), "space": (_space, 0.5), "survey": (_survey, 0.3), "environments": (_environments, 1.0),
     "verbs": (_verbs, 0.8), "spark": (_spark_answer, 0.5), "image": (_image, 0.3),
     "upload": (_upload, 0.5),
 }  # fmt: skip
@@ -809,6 +835,7 @@ SURFACES: list[Surface] = [
     Surface("frames", [_FRAMES, _frame({"ok": True}), _frame({"more": True}, bytes(100))], _frames, 1.5, _MESSAGES),
     Surface("streams", samples.STREAMS, _stream, 1.5, _MESSAGES),
     *(Surface(f"answer-{name}", samples.ANSWERS[name], *one, _MESSAGES) for name, one in _ANSWERS.items()),
+    Surface("scontrol", samples.SCONTROL, _scontrol, 0.5),
     Surface("journal", samples.JOURNAL, _journal, 2.0, lines=True),
     Surface("metrics", samples.METRICS, _metrics, 1.5, lines=True),
     Surface("child", [*samples.JOURNAL, *samples.METRICS], _child, 0.5, lines=True),

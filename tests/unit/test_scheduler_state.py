@@ -58,6 +58,12 @@ def test_the_start_of_the_job_ends_the_wait() -> None:
     assert updated(requeued, RUNNING).status is Status.RUNNING  # an old answer must not stay
 
 
+def test_a_report_from_before_the_start_changes_nothing() -> None:
+    started = replace(RUN, status=Status.RUNNING, accepted=1.0, started=time.time() - 2)
+    assert updated(started, QUEUED).status is Status.RUNNING
+    assert updated(replace(started, started=time.time() - 60), QUEUED).status is Status.QUEUED
+
+
 def test_a_queued_child_of_a_sweep_is_listed_on_its_own() -> None:
     child = replace(RUN, spec=replace(RUN.spec, parent="sweep-1"))
     assert waits_for_turn(wait_for_turn(child)) and not waits_for_turn(updated(child, QUEUED))

@@ -21,7 +21,7 @@ from ..hosts.ssh_host import SshHost
 from ..model import Compute
 from ..paths import UserPaths
 from ..remote.shared.failpoint import failpoint
-from ..targets.cluster_check import cluster_findings
+from ..targets.cluster_check import cluster_findings, scheduler_has_gpus
 from ..targets.consent_check import resolve_consents
 from ..targets.machine_check import ERROR, WARNING, Finding, machine_findings
 from ..targets.machine_probe import probe_machine
@@ -56,11 +56,11 @@ def attach(
         transaction.draft, methods = ssh_login.verify_host(draft, request.host_key, prompter, old)
         if not ssh_login.reuse_login(transaction, request):
             ssh_login.log_in(transaction, request, methods)
-        findings, compute = _examine_machine(
+        findings, compute, has_gpus = _examine_machine(
             transaction, request, size, _has_managed_packages(project), old.allowed if old else ()
         )
         failpoint("attaching")
-        settings = {} if existing else _packages(project, transaction, compute, request.replace)
+        settings = {} if existing else _packages(project, transaction, compute, has_gpus, request.replace)
         written = () if existing else create_target(project.folder, compute, settings, force=request.replace)
         failpoint("files-written")
         unused = transaction.unused(dead)
@@ -123,8 +123,11 @@ def _examine_machine(
     size: Callable[[float], str],
     managed: bool,
     allowed: tuple[Consent, ...],
-) -> tuple[list[Finding], Compute]:
-    """Return warnings about the machine, and the new target. Raise if the machine cannot execute runs."""
+) -> tuple[list[Finding], Compute, bool]:
+    """Return warnings about the machine, the new target, and whether runs can have GPUs.
+
+    Raise an error if the machine cannot execute runs.
+    """
     host = SshHost(transaction.draft, transaction.paths)
     transaction.connect(host)
     facts, link = probe_machine(host, "python3")
@@ -140,13 +143,15 @@ def _examine_machine(
     compute = _compute(request, transaction.draft, location, managed)
     findings = machine_findings(facts, compute, None, size, link)
     findings += cluster_findings(compute, host)
+    has_gpus = bool(facts.nvidia.driver) or scheduler_has_gpus(compute, host)
+    has_gpus = compute.nvidia_docker if type_of(compute).contained else has_gpus
     host.close()
     wrong = [finding for finding in findings if finding.state == ERROR]
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         what = f"{host.identity} cannot be a target of type {request.kind}: {wrong[0].found}{more}"
         raise LaunchError(what, wrong[0].hint, more=wrong[0].more or "unfit-target")
-    return [finding for finding in findings if finding.state == WARNING], compute
+    return [finding for finding in findings if finding.state == WARNING], compute, has_gpus
 
 
 def _enable_lingering(host: SshHost, facts: Facts, transaction: AttachTransaction) -> bool:
@@ -195,13 +200,11 @@ def _compute(request: AttachRequest, draft: Attachment, python: str | None, mana
 
 
 def _packages(
-    project: Project, transaction: AttachTransaction, compute: Compute, replace_existing: bool
+    project: Project, transaction: AttachTransaction, compute: Compute, has_gpus: bool, replace_existing: bool
 ) -> dict[str, str]:
     """Return the settings that select the project's GPU packages, or {} if they do not apply."""
     if compute.name in project.runconfigs() and not replace_existing:
         return {}
-    facts = Facts.from_json(transaction.draft.facts)
-    has_gpus = compute.nvidia_docker if type_of(compute).contained else bool(facts.nvidia.driver)
     if not has_gpus or not (project.folder / GPU_PACKAGES).is_file():
         return {}
     if is_managed(compute):

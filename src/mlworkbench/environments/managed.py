@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from ..config.keys import DEFAULT_IMAGE
@@ -15,7 +16,7 @@ from ..errors import ConfigError, MlwError
 from ..model import Compute, Interpreter, JsonDict
 from ..remote.shared.environment_layout import digest_of, mounts, prefix_of, python_of
 from ..remote.shared.program_lookup import is_in_project
-from ..targets.types import is_elsewhere, type_of
+from ..targets.types import Feature, is_elsewhere, type_of
 from ..user_settings import read_settings
 from .dependencies import DEFAULT_FILE, Dependencies
 from .dependency_files import read_dependencies
@@ -33,12 +34,13 @@ from .solve import Request, SolveResult, add_tools, solve
 from .source_builds import BuildPolicy
 from .url_variables import AllowedVariables, expand_credentials
 
+ASSUMED_CUDA = "12.9"  # for GPUs whose driver is not known; it admits packages that drivers since early 2023 support
 _VERSION = re.compile(r"(\d{1,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?", re.ASCII)
 
 
 def managed(site: EnvironmentRequest) -> ResolvedEnvironment:
     """Resolve the environment or reuse a lock, and store packages that only this machine can provide."""
-    platform = platform_of(site.facts, cuda=_has_gpus(site))
+    platform = _platform(site)
     lock = _reuse_lock(site, site.locked, platform) if site.locked else _solve(site, platform)
     lock = {**lock, "python": refresh_address(lock["python"], platform, site.environ, site.root)}
     is_local = not is_elsewhere(site.compute) and not type_of(site.compute).contained
@@ -90,8 +92,13 @@ def _reason(site: EnvironmentRequest) -> str:
     return f"the environment of {site.runconfig.conda_dependencies_file}"
 
 
-def _has_gpus(site: EnvironmentRequest) -> bool:
-    return site.compute.nvidia_docker if type_of(site.compute).contained else True
+def _platform(site: EnvironmentRequest) -> Platform:
+    """Return the platform on which the run executes. Login nodes of clusters often have no GPU driver."""
+    row, requested = type_of(site.compute), site.compute.nvidia_docker
+    platform = platform_of(site.facts, cuda=requested if row.contained else True)
+    if row.has(Feature.SCHEDULER_GPUS) and requested and platform.cuda is None:
+        return replace(platform, cuda=ASSUMED_CUDA)
+    return platform
 
 
 def _validate_recorded_lock(lock: JsonDict, platform: Platform, *, contained: bool) -> JsonDict:

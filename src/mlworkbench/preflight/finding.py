@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..environments.dependencies import Dependencies, Line, Option, PipLine
 from ..environments.facts_access import fact
 from ..model import Compute, Problem
-from ..targets.types import type_of
+from ..targets.types import Feature, type_of
 from .rule_data import RETIRED, WATCHED
 
 if TYPE_CHECKING:
@@ -72,8 +72,10 @@ class CheckContext:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether the script can use GPUs. A container needs ``nvidia_docker``; other runs need a driver."""
-        return self.compute.nvidia_docker if self.contained else self.driver is not None
+        """Whether the script can use GPUs: in a container or job, if they were requested; else with a driver."""
+        row = type_of(self.compute)
+        is_requested = row.contained or row.has(Feature.SCHEDULER_GPUS)
+        return self.compute.nvidia_docker if is_requested else self.driver is not None
 
     @property
     def driver(self) -> str | None:

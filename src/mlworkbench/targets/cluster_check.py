@@ -9,6 +9,16 @@ from .spark_check import spark_findings
 from .types import SLURM_STARTER, Feature, type_of
 
 
+def scheduler_has_gpus(compute: Compute, host: Host) -> bool:
+    """Return whether the partition of a target has GPUs. False if the target has no scheduler."""
+    if not type_of(compute).has(Feature.SCHEDULER_GPUS):
+        return False
+    from .slurm_facts import fetch_slurm_facts  # noqa: PLC0415 - other types need not wait for it
+
+    partition = fetch_slurm_facts(host).find(compute.partition)
+    return partition is not None and partition.gpus_per_node() > 0
+
+
 def cluster_findings(compute: Compute, host: Host) -> list[Finding]:
     """Return the findings; none for a target that is a single machine."""
     row = type_of(compute)

@@ -118,5 +118,7 @@ def _home(facts: SlurmFacts, where: str) -> Finding:
     kind = facts.file_system
     if kind in _LOCAL_FILE_SYSTEMS:
         hint = "runs need a home folder that all nodes share, such as NFS; ignore this on a cluster of one machine"
-        return Finding("home", WARNING, f"~/.mlw is on {kind}, which {where} usually shares with no other node", hint)
-    return Finding("home", OK, f"~/.mlw is on {kind or 'a file system of unknown type'}")
+        return Finding(
+            "home", WARNING, f"the home folder is on {kind}, which {where} usually shares with no other node", hint
+        )
+    return Finding("home", OK, f"the home folder is on {kind or 'a file system of unknown type'}")

@@ -62,10 +62,10 @@ def test_user_text_never_becomes_an_option_of_submit(text):
 @pytest.mark.parametrize("text", NASTY)
 def test_user_text_never_becomes_an_option_of_other_commands(text):
     attach = operation_arguments.Attach(
-        name=text, kind="remote", address=text, username=text, jump=text, image=text, mounts=[text]
+        name=text, kind="remote", address=text, username=text, jump=text, image=text, mounts=[text], partition=text
     )
     options = parse(find_command("computetarget", "attach"), attach.arguments(password=True)[2:])
-    assert all(options[name] == text for name in ("name", "address", "username", "jump", "image"))
+    assert all(options[name] == text for name in ("name", "address", "username", "jump", "image", "partition"))
     assert (
         options["mounts"] == (text,)
         and options["kind"] == "remote"
