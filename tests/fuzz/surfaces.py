@@ -560,7 +560,7 @@ def _wandb_file(case: bytes, folder: Path) -> None:
     shutil.rmtree(folder / "work")
 
 
-def _mlflow_database(case: bytes, folder: Path) -> None:
+def _mlflow_store(case: bytes, folder: Path) -> None:
     _import_mlflow({"mlflow.db": case}, folder)
 
 
@@ -843,7 +843,7 @@ SURFACES: list[Surface] = [
     Surface("event-file", samples.EVENT_RECORDS, _event_file, 0.3),
     Surface("tracked", samples.TRACKED, _tracked, 0.3, lines=True),
     Surface("wandb", [*samples.WANDB_FILES, *samples.WANDB_RECORDS], _wandb_file, 0.3),
-    Surface("mlflow-store", [*samples.MLFLOW_DATABASES, samples.script_database()], _mlflow_database, 0.1),
+    Surface("mlflow-store", [*samples.MLFLOW_DATABASES, samples.script_database()], _mlflow_store, 0.1),
     Surface("mlflow-folder", samples.MLFLOW_FILES, _mlflow_folder, 0.2),
     Surface("printed", samples.PRINTED, _printed, 0.3),
     Surface("telemetry", samples.TELEMETRY, _telemetry, 0.5, lines=True),
