@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -64,19 +65,26 @@ def test_rejected_job_fails_the_start(target):
     assert not (run / "starter.json").exists() and not (run / "slurm.json").exists()
 
 
-@pytest.mark.parametrize("stage", ["job-intended", "job-submitted", "job-recorded"])
-def test_lost_answer_of_sbatch_makes_no_second_job(target, stage):
+@pytest.mark.parametrize(
+    ("stage", "started"),
+    [("job-intended", False), ("job-submitted", False), ("job-submitted", True), ("job-recorded", False)],
+)
+def test_lost_answer_of_sbatch_makes_no_second_job(target, stage, started):
     """The process that submits is killed before sbatch, after it, and after it has recorded the job."""
-    run = target.add(stage, "print('once')")
-    assert not target.start(stage, env={"MLW_FAILPOINT": f"{stage}:kill"})["ok"]
+    name = f"{stage}-{started}".lower()
+    run = target.add(name, "print('once')")
+    assert not target.start(name, env={"MLW_FAILPOINT": f"{stage}:kill"})["ok"]
+    if started:  # before the repeated request
+        wait_until(lambda: (run / "claim" / "owner.json").exists(), LONG)
     if stage == "job-intended":  # a minute ago, so that no job can appear anymore
         record = json.loads((run / "slurm.json").read_text())
         (run / "slurm.json").write_text(json.dumps({**record, "time": record["time"] - 60}))
-    assert target.start(stage, "n2")["ok"]
+    assert target.start(name, "n2")["ok"]
     assert target.end(run)[0] == "succeeded"
     names = target.slurm.admin("squeue", "-h", "-t", "all", "-o", "%A %j").stdout.splitlines()
-    assert [name for name in names if name.endswith(f" {stage}")] == [f"{target.job(run)} {stage}"]
+    assert [job for job in names if job.endswith(f" {name}")] == [f"{target.job(run)} {name}"]
     assert read(run / "log") == "once\n"
+    assert (run / "starter.json").exists() and target.status(run) == {"state": "ended", "job": target.job(run)}
 
 
 def test_second_job_of_a_run_does_not_start_it(target):
@@ -101,6 +109,18 @@ def test_environment_that_is_not_prepared_needs_no_job(target):
     assert ending == "environment failed" and cause is not None and "is not prepared on hpc" in cause
     assert target.call("adopt", "r")["state"] == "finished"
     assert target.slurm.jobs() == [] and target.secrets_left(SECRET.encode()) == []
+
+
+def test_submission_that_died_during_a_build_ends_the_run(target):
+    """For example, the login node was rebooted. The handle exists, but neither a job nor a process that submits one."""
+    run = target.add("r")
+    (run / "starter.json").write_text(json.dumps({"starter": "slurm", "handle": {"comment": "mlw r 0"}}))
+    target.hand_over()
+    assert target.status(run)["state"] == "unknown", "its job may still appear"
+    os.utime(run / "starter.json", (0, 0))
+    target.adopt(run)
+    cause = "the job ended before the run started; the submission to Slurm was interrupted"
+    assert target.end(run) == ("could not start", cause)
 
 
 # -- a controller that does not respond ------------------------------------------------------------------------------

@@ -5,7 +5,12 @@ import posixpath
 
 
 def _join(folder: str, *names: str) -> str:
-    """Join path components. A Windows client also handles paths on Linux machines."""
+    """Join path components. A Windows client also handles paths on Linux machines.
+
+    A status query creates the paths of hundreds of runs, so the usual case is simple.
+    """
+    if folder[:1] == "/" != folder[-1:]:
+        return "/".join((folder, *names))
     return posixpath.join(folder, *names) if folder.startswith("/") else os.path.join(folder, *names)
 
 

@@ -10,13 +10,14 @@ from ..attempts import claim_attempt, newest_attempt, supervise_attempts
 from ..journal import ATTEMPT_ENDED, Journal, log
 from ..run_lock import acquire_lock
 from ..shared import run_endings
-from ..shared.atomic_files import read_json
+from ..shared.atomic_files import read_json, write_atomic
 from ..shared.failpoint import enter_attempt, failpoint
 from ..shared.retry_causes import retry_cause
+from ..shared.starter_names import SLURM
 from ..supervisor import Supervisor
 from ..sweep_log import file_size
 from .job_allocation import REASONS, SlurmAllocation, job_of_process, read_cause
-from .job_record import remove_secrets
+from .job_record import comment_of, read_record, remove_secrets, write_record
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class JobSupervision:
         newest = newest_attempt(self._run)
         owner = read_json(newest.owner)
         if owner is None:
+            self._record_job()
             if not claim_attempt(newest):
                 return None
             failpoint("claimed")
@@ -71,6 +73,18 @@ class JobSupervision:
             log("restart %d of job %s is not the newest one" % (self._restart, self._job))
             return None
         return self._follow(newest)
+
+    def _record_job(self) -> None:
+        """Record the job if the process that submitted it was killed before it could.
+
+        Without a handle, clients would expect the supervisor on the login node.
+        """
+        comment = comment_of(self._root, self._run)
+        if not os.path.exists(self._run.handle):
+            write_atomic(self._run.handle, {"starter": SLURM, "handle": {"comment": comment}})
+        record = read_record(self._run) or {"comment": comment, "time": time.time()}
+        if record.get("job") is None:
+            write_record(self._run, dict(record, job=self._job, submitted=time.time()))
 
     def _follow(self, previous: RunFolder) -> Optional[Supervisor]:
         """Claim the attempt after ``previous``, whose execution Slurm has ended, and record how that one ended."""

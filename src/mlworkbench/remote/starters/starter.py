@@ -116,43 +116,47 @@ def read_status(run: RunFolder) -> Optional[JobStatus]:
     Without a scheduler, the lock of the run shows whether its supervisor is alive.
     """
     record = read_handle(run)
-    return None if record is None else _query_starter(str(record["starter"]), {run.path: run})[run.path]
+    if record is None:
+        return None
+    return _query_starter(str(record["starter"]), {run.path: _full_handle(run, record)})[run.path]
 
 
 def read_statuses(root: Root, names: List[str]) -> Dict[str, JobStatus]:
     """Return the status of each run, with one call per starter."""
-    groups: Dict[str, Dict[str, RunFolder]] = {}
+    groups: Dict[str, Dict[str, Handle]] = {}
     for name in names:
         run = root.run(name)
-        groups.setdefault(str((read_handle(run) or {}).get("starter", DETACHED)), {})[name] = run
+        record = read_handle(run) or {}
+        groups.setdefault(str(record.get("starter", DETACHED)), {})[name] = _full_handle(run, record)
     result: Dict[str, JobStatus] = {}
-    for starter, runs in groups.items():
-        result.update(_query_starter(starter, runs))
+    for starter, handles in groups.items():
+        result.update(_query_starter(starter, handles))
     return result
 
 
-def _query_starter(starter: str, runs: Dict[str, RunFolder]) -> Dict[str, JobStatus]:
+def _query_starter(starter: str, handles: Dict[str, Handle]) -> Dict[str, JobStatus]:
     """Query a starter. If it does not respond, the state of each run is unknown."""
-    unknown: Dict[str, JobStatus] = {name: {"state": UNKNOWN} for name in runs}
+    unknown: Dict[str, JobStatus] = {name: {"state": UNKNOWN} for name in handles}
     try:
-        reported = load_starter(starter).status({name: _full_handle(run) for name, run in runs.items()})
-        return {name: reported.get(name) or unknown[name] for name in runs}
+        reported = load_starter(starter).status(handles)
+        return {name: reported.get(name) or unknown[name] for name in handles}
     except Exception as error:  # noqa: BLE001 - as above
-        return {name: {"state": UNKNOWN, "reason": _format_error(error)} for name in runs}
+        return {name: {"state": UNKNOWN, "reason": _format_error(error)} for name in handles}
 
 
 def cancel(run: RunFolder, grace: Optional[float]) -> bool:
     """Forward a cancel to the starter. Return whether the run needs a new supervisor."""
-    name = str((read_handle(run) or {}).get("starter", DETACHED))
+    record = read_handle(run) or {}
+    name = str(record.get("starter", DETACHED))
     try:
-        return bool(load_starter(name).cancel(_full_handle(run), grace))
+        return bool(load_starter(name).cancel(_full_handle(run, record), grace))
     except Exception as error:  # noqa: BLE001 - as above; the supervisor reads the cancel from the run folder
         log("starter %s cannot cancel the run: %s" % (name, _format_error(error)))
         return False
 
 
-def _full_handle(run: RunFolder) -> Handle:
-    return dict((read_handle(run) or {}).get("handle") or {}, folder=run.path)
+def _full_handle(run: RunFolder, record: Dict[str, Any]) -> Handle:
+    return dict(record.get("handle") or {}, folder=run.path)
 
 
 def _format_error(error: Exception) -> str:
