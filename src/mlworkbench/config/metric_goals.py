@@ -9,9 +9,11 @@ from ..errors import MlwError
 from ..model import Run
 from .config_files import read_runconfig
 from .project_folder import Project, find_project
+from .yaml_tree import read_bytes
 
 _KEY = b"MetricGoals"
 _MAX_PROJECTS = 20
+_MAX_FILES = 200
 
 
 def goals_of_project(project: Project | None) -> dict[str, str]:
@@ -22,9 +24,9 @@ def goals_of_project(project: Project | None) -> dict[str, str]:
     for name in _names(project):
         try:
             path = project.runconfig_file(name)
-            if _KEY in path.read_bytes():  # much faster than parsing all files
+            if _KEY in read_bytes(path, path.name):  # much faster than parsing all files
                 goals.append(read_runconfig(path).metric_goals)
-        except (MlwError, OSError):
+        except MlwError:
             continue
     return _without_conflicts(goals)
 
@@ -45,7 +47,7 @@ def _find(path: str, project_id: str) -> Project | None:
 
 def _names(project: Project) -> list[str]:
     try:
-        return project.runconfigs()
+        return project.runconfigs()[:_MAX_FILES]
     except MlwError:
         return []
 
