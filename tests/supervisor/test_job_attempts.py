@@ -116,3 +116,23 @@ def test_cancel_before_the_job_starts(job):
     assert job.call("cancel", "r", "me")["ok"]
     assert job.execute() is True
     assert job.ended(run)["ending"] == "cancelled" and not (run / "log").exists()
+
+
+# -- the environment of a job ----------------------------------------------------------------------------------------
+
+
+def test_environment_is_built_before_the_job_is_submitted(place, builder, tmp_path):
+    """The request returns when the build begins. Here Slurm rejects the job after the build."""
+    lock = builder.lock([builder.wheel("greet", {"greet.py": "print('hello')\n"})])
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sbatch").write_text(f"#!/bin/sh\nls {builder.prefix(lock)}.json >&2\nexit 1\n")
+    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    run = place.run("r", "import greet", starter="slurm", scheduler={}, lock=lock, secrets=["TOKEN"])
+    path = f"{tmp_path}/bin:{place.env['PATH']}"
+    message = {"secrets": {"TOKEN": "canary-canary"}}
+    assert place.call("start", "r", "n1", message=message, env={"PATH": path}) == {"ok": True, "claimed": True}
+    assert (run / "starter.json").exists()
+    finished = place.ended(run)
+    assert (finished["ending"], finished["cause"]) == ("could not start", f"sbatch: {builder.prefix(lock)}.json")
+    assert [event["kind"] for event in place.events(run)] == ["accepted", "step", "finished"]
+    assert not [file for file in run.rglob("*") if file.is_file() and b"canary-canary" in file.read_bytes()]
