@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from tests.conftest import MLW, need
+from tests.machines.network import wait_until
 
 pexpect = pytest.importorskip("pexpect")
 
@@ -113,6 +114,7 @@ def test_check_reports_unusable_unneeded_engine(user, project):
 
 def test_show_equals_history_show(user, ran):
     project, run = ran
+    wait_until((user.folder(run) / "metrics" / "packages").exists, "the list of packages")
     keep = re.compile(r", .* ago|, just now", re.MULTILINE)
     whole = keep.sub("", user.mlw("history", "show", run, cwd=project).out)
     assert whole.startswith(f"{run}\nCompleted")

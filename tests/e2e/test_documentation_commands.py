@@ -115,6 +115,12 @@ class CommandFixture:
         self._write("Makefile", "data validate:\n\techo made\n")
         self._write("run.sh", "#!/bin/sh\necho ran\n").chmod(0o755)
         self._write("validate.py", "print('valid')\n")
+        self._write("explore.ipynb", "{}")
+        programs = laptop.home / "programs"  # Jupyter is not installed
+        programs.mkdir()
+        (programs / "jupyter").write_text('#!/bin/sh\nfor last; do :; done\nexec cp "$last" outputs\n')
+        (programs / "jupyter").chmod(0o755)
+        laptop.env["PATH"] = f"{programs}:{laptop.env['PATH']}"
         (self.root / "package").mkdir()
         self._write("package/__init__.py", "")
         self._write("package/module.py", "print('module')\n")
@@ -145,6 +151,9 @@ class CommandFixture:
         self.laptop.mlw("computetarget", "detach", "my_dsvm", cwd=self.root)
         for kind in ("compute", "runconfig"):
             (self.root / "aml_config" / f"my_dsvm.{kind}").unlink(missing_ok=True)
+        self.forget_runs()
+
+    def forget_runs(self) -> None:
         self._runs.clear()
 
     def runs(self) -> list[str]:
@@ -273,6 +282,11 @@ def until(message: str) -> Special:
     return lambda _, text: (text.replace("8521", free_port()), CommandContext(until=message))
 
 
+def with_new_id(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
+    """Forget the runs afterwards: they belong to the project with the former ID."""
+    return text, CommandContext(after=lambda _: commands_fixture.forget_runs())
+
+
 def promoted(commands_fixture: CommandFixture, text: str) -> tuple[str, CommandContext]:
     for name in re.findall(r"assets/(\w+)\.link", text):
         if not (commands_fixture.root / "assets" / f"{name}.link").exists():
@@ -361,6 +375,7 @@ SPECIAL: dict[str, Special] = {
     r"\bresume\b": with_run(CommandFixture.interrupted),
     r"^mlw logs -f$": newest_is_completed,
     r"project (create|init)": outside_project,
+    r"project new-id": with_new_id,
     r"^mlw ui": until("http://"),
     r"--watch": until("NVIDIA driver"),
     r"^mlw asset": promoted,

@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import MLW, Done, need
 from tests.machines.browser import browser_session
+from tests.machines.network import wait_until
 
 from . import kill_harness
 
@@ -382,6 +383,8 @@ def test_diagnostics(done):
     secret = {"MY_SECRET": "hunter2-hunter2"}
     arguments = ["--secret", "MY_SECRET", "--env", "API_TOKEN=abc-tok-123", "--env", "SHORT_KEY=xy", "train.py"]
     run = user.mlw("submit", *arguments, "--password", "opensesame", cwd=project, env=secret).run
+    packages = user.folder(run) / "metrics" / "packages"
+    wait_until(packages.exists, "the list of packages")  # it may be complete after the run
     result = user.mlw("experiment", "diagnostics", "-r", run, cwd=project, env=secret)
     assert result.code == 0, result
     bundle = project / f"diagnostics-{run}.zip"

@@ -381,9 +381,9 @@ def test_full_store(user, tmp_path):
     if os.getuid() != 0:
         pytest.skip("mounting a small disk needs root")
     project = user.project("demo", train="print(1)")
-    (project / "big.bin").write_bytes(os.urandom(4_000_000))
+    (project / "big.bin").write_bytes(os.urandom(8_000_000))
     user.store.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", str(user.store)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m,mode=700", "tmpfs", str(user.store)], check=True)
     try:
         done = user.mlw("submit", "train.py", cwd=project)
         assert done.code != 0

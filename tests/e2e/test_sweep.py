@@ -183,9 +183,10 @@ def test_children_queue_for_gpu(user, tmp_path):
     wait_until(lambda: observed(user.home) == ["wait"], "the run that holds it")
     done = user.mlw("submit", *arguments, "--sweep", "word=a,b", cwd=root)
     assert done.code == 0, done
-    wait_until(lambda: states(user, done.run) == ["Queued", "Queued"], "both wait")
-    details = [child["detail"] for child in children(user, done.run)]
-    assert details == [f"GPU 0 held by run {first.run}", f"waiting for its turn in {done.run}"]
+    expected = [("Queued", f"GPU 0 held by run {first.run}"), ("Queued", f"waiting for its turn in {done.run}")]
+    wait_until(
+        lambda: [(child["status"], child["detail"]) for child in children(user, done.run)] == expected, "both wait"
+    )
     (user.home / "go").touch()
     assert user.mlw("logs", "-f", done.run, cwd=root).code == 0
     assert observed(user.home) == ["wait", "a", "b"]
