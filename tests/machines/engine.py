@@ -25,6 +25,14 @@ add chain inet names output { type filter hook output priority 0; }
 add rule inet names output meta l4proto { tcp, udp } th dport 53 reject
 """
 
+# By default, an idle containerd wakes up every few milliseconds for its garbage collection: 1.3 % of a processor.
+CONTAINERD = """\
+version = 2
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[plugins."io.containerd.gc.v1.scheduler"]
+pause_threshold = 0.0001
+"""
+
 
 class Engine:
     """An engine to `start` and `stop` repeatedly; its data remain until the end of the session."""
@@ -151,7 +159,7 @@ class Engine:
             "--state",
             str(folder / "state"),
         ]
-        (folder / "config.toml").write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
+        (folder / "config.toml").write_text(CONTAINERD)
         self._containerd = self._run(
             [*argv, "--config", str(folder / "config.toml")], environment(**self.sandbox.marked)
         )
