@@ -19,6 +19,7 @@ from mlworkbench.testing import User as InstalledUser
 from mlworkbench.testing import processes
 from mlworkbench.testing.user import MLW
 from mlworkbench.testing.user import PYTHON as REAL_PYTHON
+from tests.empty_python import use_empty_python
 from tests.fork_server import Forked, end_forked, is_forkable, run_forked, start_forked
 
 # No deadlines: a busy machine can be slow without any defect in the code.
@@ -46,6 +47,10 @@ class User(InstalledUser):
     """A user whose commands are forks of a process that has imported mlw."""
 
     installed = False  # True: run the installed program for every command instead of a fork
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        use_empty_python(self.env)
 
     def mlw(self, *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, **more: Any) -> Done:
         """Run a command to completion, as a fork or as the installed program where Python startup matters."""

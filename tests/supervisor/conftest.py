@@ -17,6 +17,7 @@ from mlworkbench.testing.processes import variables as environment
 from mlworkbench.testing.target_folder import PROGRAM as REMOTE
 from mlworkbench.testing.target_folder import PYTHON, TargetFolder
 from mlworkbench.testing.waiting import wait_until as until
+from tests.empty_python import empty_python
 
 __all__ = ["PYTHON", "REMOTE", "Place", "alive", "delete_run", "end_marked", "environment", "marked", "until"]
 
@@ -24,7 +25,10 @@ __all__ = ["PYTHON", "REMOTE", "Place", "alive", "delete_run", "end_marked", "en
 class Place(TargetFolder):
     """A target's folder, with short method names."""
 
-    run = TargetFolder.add_run
+    def run(self, run_id: str, script: str, **changes: Any) -> Path:
+        """Add a run whose interpreter has no packages, so that it starts fast."""
+        return self.add_run(run_id, script, **{"python": str(empty_python()), **changes})
+
     event = TargetFolder.wait_for_event
     ended = TargetFolder.wait_for_end
 
