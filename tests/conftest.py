@@ -21,6 +21,7 @@ from mlworkbench.testing.user import MLW
 from mlworkbench.testing.user import PYTHON as REAL_PYTHON
 from tests.empty_python import use_empty_python
 from tests.fork_server import Forked, end_forked, is_forkable, run_forked, start_forked
+from tests.ready_bundle import provide_bundle
 
 # No deadlines: a busy machine can be slow without any defect in the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -57,6 +58,7 @@ class User(InstalledUser):
         place, variables = cwd or self.home, {**self.env, **(env or {})}
         stdin, timeout = more.pop("stdin", subprocess.DEVNULL), more.pop("timeout", 120)
         if not more and not self.installed and is_forkable(variables):
+            provide_bundle(self.store, arguments, variables)
             return Done(*run_forked(MLW, arguments, place, variables, stdin, timeout))
         return super().mlw(*arguments, cwd=cwd, env=env, stdin=stdin, timeout=timeout, **more)
 
@@ -64,6 +66,7 @@ class User(InstalledUser):
         variables = {**self.env, **(env or {})}
         streams = {name: more.pop(name, subprocess.PIPE) for name in ("stdout", "stderr")}
         if not more and not self.installed and is_forkable(variables):
+            provide_bundle(self.store, arguments, variables)
             return start_forked(MLW, arguments, cwd, variables, stdin=subprocess.DEVNULL, **streams)
         return subprocess.Popen(
             [str(MLW), *arguments], cwd=cwd, env=variables, stdin=subprocess.DEVNULL, **streams, **more
