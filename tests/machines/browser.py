@@ -149,7 +149,8 @@ class BrowserSession:
 
     def __init__(self, browser: Any, server: UiServer, **settings: Any) -> None:
         self.server = server
-        self.context = browser.new_context(viewport={"width": 1400, "height": 900}, **settings)
+        settings = {"viewport": {"width": 1400, "height": 900}, "reduced_motion": "reduce", **settings}
+        self.context = browser.new_context(**settings)
         self.context.set_default_timeout(_TIMEOUT)
         witnesses.add(self)
         self.context.on("close", lambda _: witnesses.discard(self))
