@@ -13,7 +13,8 @@ from .slurm_options import parse_time_limit
 from .submit_request import Request
 from .targets.types import SLURM_STARTER, type_of
 
-_MARGIN = 60.0  # seconds to prepare the run and to save its results
+# Seconds to prepare the run and to save its results. Slurm gives notice of the limit up to two minutes in advance.
+_MARGIN = 120.0
 _GRACE = RunSpec.grace
 _GPU_EXAMPLES = "--gpus 2, or --gpus a100:2"
 

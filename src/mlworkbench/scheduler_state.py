@@ -9,7 +9,7 @@ from typing import Any
 
 from .hosts.replies import number, printable
 from .model import JsonDict, Run, Status
-from .remote.shared.starter_names import ENDED, RUNNING, UNKNOWN
+from .remote.shared.starter_names import ENDED, RUNNING, SLURM, UNKNOWN
 from .sanitize import plain
 
 QUEUED = "queued"
@@ -57,7 +57,7 @@ def with_report(run: Run, report: JsonDict) -> Run:
     if report["state"] == QUEUED and "job" not in report:  # before the submission, such as a build on the login node
         return replace(run, status=Status.PREPARING, detail=report.get("reason"))
     if report["state"] == QUEUED:
-        return replace(run, status=Status.QUEUED, detail=f"in Slurm: {describe_queue(report)}")
+        return replace(run, status=Status.QUEUED, detail=f"in {_name(run)}: {_describe_queue(report, _name(run))}")
     if report["state"] == RUNNING and (waited or run.accepted is None):
         if run.started is not None:
             return replace(run, status=Status.RUNNING, detail=None)
@@ -75,7 +75,11 @@ def is_queued_by_scheduler(run: Run) -> bool:
     return run.status is Status.QUEUED and (run.job or {}).get("state") == QUEUED
 
 
-def describe_queue(report: JsonDict) -> str:
+def _name(run: Run) -> str:
+    return "Slurm" if run.spec.starter == SLURM else "the scheduler"
+
+
+def _describe_queue(report: JsonDict, scheduler: str) -> str:
     """Return why a job waits, and when it starts: ``Resources, expected start 14:30``."""
     parts = [str(report.get("reason") or "waiting")]
     if "position" in report:
@@ -83,7 +87,7 @@ def describe_queue(report: JsonDict) -> str:
     start = report.get("estimated_start")
     if start and start > time.time():
         parts.append(f"expected start {format_time(start)}")
-    return ", ".join([*parts, *_as_of(report)])
+    return ", ".join([*parts, *_as_of(report, scheduler)])
 
 
 def describe_job(run: Run) -> str | None:
@@ -94,13 +98,15 @@ def describe_job(run: Run) -> str | None:
     nodes: list[str] = report.get("nodes") or []
     more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
     where = f" on {', '.join(nodes[:4])}{more}" if nodes else ""
-    return ", ".join([f"{plain(str(report['job']), 100)}{where}", *([] if run.status.final else _as_of(report))])
+    return ", ".join(
+        [f"{plain(str(report['job']), 100)}{where}", *([] if run.status.final else _as_of(report, _name(run)))]
+    )
 
 
-def _as_of(report: JsonDict) -> list[str]:
+def _as_of(report: JsonDict, scheduler: str) -> list[str]:
     """Return why the state may be outdated, if it may be."""
     if "as_of" in report:
-        return [f"as of {format_time(report['as_of'])} (Slurm does not respond)"]
+        return [f"as of {format_time(report['as_of'])} ({scheduler} does not respond)"]
     return [str(report["problem"])] if "problem" in report else []
 
 

@@ -138,9 +138,13 @@ def test_a_run_waits_runs_and_comes_home(slurm: SlurmCluster, laptop: Laptop, hp
 def test_the_time_limit_of_a_job_is_told_from_other_endings(slurm: SlurmCluster, laptop: Laptop, hpc: Path) -> None:
     (hpc / "train.py").write_text(TRAIN)
     run = submit(laptop, hpc, "--gpus", "1", "train.py", "1000")
-    shown = follow_until(laptop, hpc, run, lambda status: status["status"] == "Running")
+
+    def runs_on_a_node(status: dict) -> bool:
+        return status["status"] == "Running" and " on n" in status.get("scheduler_job", "")
+
+    shown = wait_for_status(laptop, hpc, run, runs_on_a_node)
+    assert re.fullmatch(rf"{shown['job']['job']} on n[123]", shown["scheduler_job"])
     slurm.expire(int(shown["job"]["job"]))
-    assert re.fullmatch(rf"{shown['job']['job']} on n[123]", shown["slurm_job"])
     ended = laptop.mlw("logs", "-f", run, cwd=hpc)
     status = json.loads(laptop.mlw("status", run, "-o", "json", cwd=hpc).out)
     assert (status["ending"], status["outputs"]) == ("timeout", 1), ended
@@ -153,7 +157,7 @@ def submit(laptop: Laptop, project: Path, *arguments: str) -> str:
     return done.out.strip()
 
 
-def follow_until(laptop: Laptop, project: Path, run: str, condition: Callable[[dict], bool]) -> dict:
+def wait_for_status(laptop: Laptop, project: Path, run: str, condition: Callable[[dict], bool]) -> dict:
     """Wait until the status of the run fulfills the condition, and return it."""
     statuses: list[dict] = []
 

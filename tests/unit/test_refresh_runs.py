@@ -64,7 +64,7 @@ class Cluster(FakeHost):
 def test_runs_of_a_cluster_need_one_request(tmp_path, monkeypatch):
     history = History(paths(tmp_path))
     for number in range(1, 6):
-        stored, _ = history.add(spec(number))
+        stored, _ = history.add(spec(number, starter="slurm"))
         folder = Path(history.paths.root.run(stored.id).path)
         folder.mkdir(exist_ok=True)
         (folder / "spec.json").write_text("{}")

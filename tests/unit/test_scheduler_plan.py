@@ -74,10 +74,10 @@ def test_the_spec_holds_it_and_takes_no_lease() -> None:
     [
         (None, None, 0, None),  # the limit of the partition
         (None, "2:00:00", 0, 7200),
-        (600, None, 0, 720),  # 10 min + grace + 1 min, rounded up to a minute
-        (600, "2:00:00", 0, 720),
+        (600, None, 0, 780),  # 10 min + grace + 2 min, rounded up to a minute
+        (600, "2:00:00", 0, 780),
         (36000, "2:00:00", 0, 7200),
-        (600, None, 2, 1980),  # three attempts, and delays of 10 and 20 s
+        (600, None, 2, 2040),  # three attempts, and delays of 10 and 20 s
     ],
 )
 def test_time_limit(timeout: int | None, configured: str | None, retries: int, seconds: int | None) -> None:

@@ -23,7 +23,7 @@ from mlworkbench.scheduler_state import (
 )
 from tests.unit.test_plan import PARTS
 
-RUN = Run(plan(PARTS, "run-1", "key-1", 123.0))
+RUN = Run(plan(replace(PARTS, starter="slurm"), "run-1", "key-1", 123.0))
 QUEUED = {"state": "queued", "job": "7", "reason": "Resources"}
 RUNNING = {"state": "running", "job": "7", "nodes": ["n1"]}
 
@@ -39,8 +39,13 @@ def test_a_queued_run_shows_why_it_waits() -> None:
     run = updated(RUN, {**QUEUED, "estimated_start": start, "position": 3})
     assert outcome(run) == f"Queued (in Slurm: Resources, position 3, expected start {format_time(start)})"
     facts = record(run)
-    assert facts["job"]["reason"] == "Resources" and facts["slurm_job"] == "7"
+    assert facts["job"]["reason"] == "Resources" and facts["scheduler_job"] == "7"
     assert outcome(updated(RUN, {**QUEUED, "estimated_start": 5})) == "Queued (in Slurm: Resources)"
+
+
+def test_a_scheduler_of_a_plugin() -> None:
+    run = replace(RUN, spec=replace(RUN.spec, starter="plugin:lsf"))
+    assert outcome(updated(run, QUEUED)) == "Queued (in the scheduler: Resources)"
 
 
 def test_a_build_on_the_login_node_is_a_preparation() -> None:

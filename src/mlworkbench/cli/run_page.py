@@ -117,7 +117,7 @@ def _header(run: Run) -> Lines:
         lines.append(plain("sweep over " + " ".join(f"{name}={values}" for name, values in axes.items()), 1000))
     if spec.parent:
         lines.append(f"{'nested in run' if spec.inside else 'part of sweep'} {spec.parent}")
-    lines += [f"Slurm job {plain(job)}"] if (job := describe_job(run)) else []
+    lines += [f"job {plain(job)}"] if (job := describe_job(run)) else []
     if spec.resumed:
         lines.append(f"resumed from the checkpoints of run {plain(spec.resumed)}")
     if run.noted.archived:

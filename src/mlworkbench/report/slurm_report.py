@@ -30,7 +30,7 @@ def describe_request(scheduler: JsonDict | None) -> str | None:
 def job_fields(run: Run) -> dict[str, str]:
     """Return the line about the job for the record of a run."""
     job = describe_job(run)
-    return {"slurm_job": job} if job else {}
+    return {"scheduler_job": job} if job else {}
 
 
 def gpu_rows(facts: SlurmFacts) -> list[JsonDict]:

@@ -86,7 +86,7 @@ def _properties(context: RunPageContext) -> None:
         ("Run number", str(spec.number) if spec.number else None),
         ("Script", plain(spec.entry.name, 500)),
         ("Target", plain(spec.compute.name, 200)),
-        ("Slurm job", describe_job(run)),
+        ("Scheduler job", describe_job(run)),
         ("Job request", describe_request(spec.scheduler)),
         ("Run configuration", plain(spec.runconfig, 200) or None),
         ("Project", _project(context)),
