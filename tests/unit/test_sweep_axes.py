@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -268,6 +269,10 @@ class Child:
         self.status, self.detail, self.metrics, self.tags = status, None, metrics, ()
 
 
+def sweep_run(**sweep):
+    return SimpleNamespace(spec=SimpleNamespace(sweep=sweep, project_path="/no project", project_id="none"))
+
+
 @pytest.mark.parametrize(
     ("metrics", "expected"),
     [
@@ -281,9 +286,9 @@ class Child:
     ],
 )
 def test_the_metric_that_nobody_named(metrics, expected):
-    assert ranking_metric({}, [Child(**metrics), Child(**metrics)])[0] == expected
-    assert ranking_metric({"metric": "x"}, [Child(**metrics)]) == ("x", None)
-    assert ranking_metric({"metric": "x", "goal": "min"}, [Child(**metrics)]) == ("x", "min")
+    assert ranking_metric(sweep_run(), [Child(**metrics), Child(**metrics)])[0] == expected
+    assert ranking_metric(sweep_run(metric="x"), [Child(**metrics)]) == ("x", None)
+    assert ranking_metric(sweep_run(metric="x", goal="min"), [Child(**metrics)]) == ("x", "min")
 
 
 def test_the_best_got_through_and_has_a_number():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..config.compute_keys import CONTAINER_KEYS, SLURM_KEYS, SPARK_KEYS, SSH_KEYS
 from ..errors import ConfigError, UnknownName
 from ..plugin_registry import known, load
-from .compute_type import BUILT_IN_STARTERS
+from .compute_type import BUILT_IN_STARTERS, DETACHED
 
 # "as": other modules and plugins import these names from here.
 from .compute_type import IMAGE as IMAGE
@@ -205,4 +205,5 @@ def needs_attach(compute: Compute) -> bool:
 def is_local_process(compute: Compute) -> bool:
     """Return whether runs are plain processes on this machine."""
     row = type_of(compute)
-    return not (is_elsewhere(compute) or row.contained or row.has(Feature.SPARK))
+    in_job = row.starter != DETACHED  # a scheduler chooses the machine
+    return not (is_elsewhere(compute) or row.contained or row.has(Feature.SPARK) or in_job)
