@@ -60,6 +60,7 @@ def test_attach_check_and_gpus(slurm: SlurmCluster, laptop: Laptop, hpc: Path) -
     other = laptop.mlw(*attach(slurm), "--partition", "low", cwd=hpc)
     assert other.code == 2 and "already exists, with another partition than low" in other.err
 
+    slurm.admin("scontrol", "update", "PartitionName=gpu", "Hidden=YES")
     checked = laptop.mlw("computetarget", "check", "hpc", "-o", "json", cwd=hpc)
     found = {row["what"]: (row["state"], row["found"]) for row in json.loads(checked.out)}
     assert {state for state, _ in found.values()} == {"ok", "warning"}
@@ -88,6 +89,7 @@ def test_attach_check_and_gpus(slurm: SlurmCluster, laptop: Laptop, hpc: Path) -
     assert json.loads(planned.out)["lock"]["cuda"] == "12.9"  # the login node has no driver
     refused = laptop.mlw("submit", "-c", "hpc", "--gpus", "3", "train.py", cwd=hpc)
     assert refused.code == 78 and "no node of partition gpu has 3 GPUs (most: 2)" in refused.err
+    slurm.admin("scontrol", "update", "PartitionName=gpu", "Hidden=NO")
 
 
 def test_the_commands_of_the_page(slurm: SlurmCluster, laptop: Laptop) -> None:

@@ -109,6 +109,8 @@ def test_gpu_requests_that_slurm_has_no_notion_of(gpus: str) -> None:
         (HPC, {"gpus": "h200:2"}, []),
         (HPC, {"gpus": "A100:1"}, ["error: no node of partition gpu has 1 A100 GPUs (most: 0)"]),
         (replace(HPC, partition="x"), {}, ["error: partition x does not exist"]),
+        (replace(HPC, partition="gpu,x"), {}, ["error: partition x does not exist"]),
+        (replace(HPC, partition="old,gpu"), {"gpus": 2}, []),  # Slurm chooses one
         (
             replace(HPC, time="2-0"),
             {},

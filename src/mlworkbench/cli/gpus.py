@@ -51,7 +51,7 @@ def gpus(target: str | None, watch: bool, folder: str | None, output: str, query
     while True:
         clear = watch and render.is_terminal(sys.stdout)
         if scheduled:
-            _print_partitions(fetch_slurm_facts(opened.host), where, output, query, clear=clear)
+            _print_partitions(fetch_slurm_facts(opened.host, nodes_only=True), where, output, query, clear=clear)
         else:
             _print_gpus(fetch_gpus(opened.host), where, output, query, clear=clear)
         if not watch:
@@ -103,7 +103,7 @@ def gpu_section(open_it: Callable[[], Target], is_table: bool) -> dict[str, obje
     try:
         opened = open_it()
         if opened.type.has(Feature.SCHEDULER_GPUS):
-            facts = fetch_slurm_facts(opened.host)
+            facts = fetch_slurm_facts(opened.host, nodes_only=True)
             return {"GPUs": describe_gpus(facts)} if is_table else {"gpus": gpu_rows(facts)}
         gpus_info = fetch_gpus(opened.host)
     except MlwError as error:

@@ -21,14 +21,17 @@ def scheduler_findings(
     if timeout is not None and scheduler["time"] is not None and scheduler["time"] < timeout:
         message = f"time: {compute.time} ends the job before the run's time limit of {format_time_limit(timeout)}"
         findings.append(_finding(compute, WARNING, message, "increase time, or decrease --timeout"))
-    partition = facts.find(scheduler["partition"])
-    if partition is not None:
-        findings += _check_partition(scheduler, compute, partition)
-    elif scheduler["partition"] is not None or facts.partitions:
-        name = scheduler["partition"]
-        what = f"partition {name} does not exist" if name else "the cluster has no default partition"
+    requested = scheduler["partition"]
+    partitions = facts.select(requested)
+    known = {row.name for row in partitions}
+    missing = [name for name in (requested or "").split(",") if name and name not in known]
+    if missing or (not partitions and facts.partitions):
+        what = f"partition {missing[0]} does not exist" if missing else "the cluster has no default partition"
         hint = f"set partition to one of: {', '.join(row.name for row in facts.partitions[:_MAX_NAMES])}"
         findings.append(_finding(compute, ERROR, what, hint))
+    elif partitions:  # Slurm chooses the partition in which the job can start first
+        results = [_check_partition(scheduler, compute, row) for row in partitions]
+        findings += min(results, key=lambda result: sum(finding.severity == ERROR for finding in result))
     return findings
 
 

@@ -23,7 +23,7 @@ from .shared.failpoint import failpoint
 from .shared.layout import Root, RunFolder
 from .shared.protocol_versions import SPEC
 from .shared.run_endings import CANCELLED
-from .shared.starter_names import ENDED, SLURM
+from .shared.starter_names import ENDED
 from .starters import starter
 from .supervision import Supervision, ensure_conductor, make_conductor
 from .supervisor import Supervisor
@@ -74,12 +74,7 @@ def supervise(root: Root, run: RunFolder, arguments: "list[str]", message: Messa
     if spec is None:
         return {"ok": False, "problem": "no run in %s" % run.path}
     supervision = Supervision(root, run, spec, arguments[0], message.get("secrets", {}), umask, COMMANDS)
-    work = supervision.work
-    if starter.starter_name(spec) == SLURM:
-        from .slurm.job_supervision import JobSupervision  # noqa: PLC0415 - only in jobs of Slurm
-
-        work = JobSupervision(supervision).work
-    run_in_this_process(run, work)
+    run_in_this_process(run, lambda respond: starter.supervise(supervision, respond))
     raise AssertionError
 
 

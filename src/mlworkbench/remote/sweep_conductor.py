@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 CHECK_INTERVAL = 0.4  # maximum seconds until a cancel is noticed
 QUICK_INTERVAL, QUICK_PERIOD = 0.05, 5.0  # seconds; for more frequent checks until the first child has started
-ADOPT_INTERVAL = 1.0  # seconds between attempts to start a new supervisor
+ADOPT_INTERVAL, SCHEDULED_INTERVAL = 1.0, 30.0  # seconds between attempts to start a new supervisor; for jobs
 RETRY_INTERVAL = 5.0  # seconds before retrying to start a child
 _NO_SECRETS = "the run's secrets are lost: the process that held them in memory was killed; submit the run again"
 
@@ -274,9 +274,9 @@ class SweepConductor:
         except OSError as error:
             log("%s has no supervisor: %s" % (child.path, error))
             return None
-        if state == "lost":
-            return run_endings.outcome(run_endings.TARGET_LOST, "the run's folder is gone")
-        return None
+        if state == "scheduled":  # this is needed only for a job that could not record its own end
+            self._adopted_at[os.path.basename(child.path)] += SCHEDULED_INTERVAL - ADOPT_INTERVAL
+        return run_endings.outcome(run_endings.TARGET_LOST, "the run's folder is gone") if state == "lost" else None
 
     def _record_end(self, name: str, finished: Facts) -> None:
         self._ended[name] = finished

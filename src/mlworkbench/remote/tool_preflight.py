@@ -44,7 +44,7 @@ def check_slurm(request: Dict[str, Any]) -> Dict[str, Any]:
     """Return facts about Slurm: its version, partitions, and GPUs, and the accounts of the user."""
     from .slurm.facts import gather_facts  # noqa: PLC0415 - on clusters only
 
-    return {"ok": True, "facts": gather_facts(os.path.expanduser("~"))}
+    return {"ok": True, "facts": gather_facts(os.path.expanduser("~"), bool(request.get("nodes_only")))}
 
 
 HANDLERS: "Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]]" = {

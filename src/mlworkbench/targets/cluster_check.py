@@ -15,8 +15,7 @@ def scheduler_has_gpus(compute: Compute, host: Host) -> bool:
         return False
     from .slurm_facts import fetch_slurm_facts  # noqa: PLC0415 - other types need not wait for it
 
-    partition = fetch_slurm_facts(host).find(compute.partition)
-    return partition is not None and partition.gpus_per_node() > 0
+    return any(row.gpus_per_node() > 0 for row in fetch_slurm_facts(host).select(compute.partition))
 
 
 def cluster_findings(compute: Compute, host: Host) -> list[Finding]:

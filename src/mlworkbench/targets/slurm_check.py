@@ -64,20 +64,23 @@ def describe_partition(row: Partition) -> str:
 
 
 def _partitions(facts: SlurmFacts, compute: Compute) -> list[Finding]:
-    selected = facts.find(compute.partition)
+    selected = facts.select(compute.partition)
     findings = []
     for row in facts.partitions[:_MAX_SHOWN]:
-        mark = " (used by this target)" if row is selected else ""
+        mark = " (used by this target)" if row in selected else ""
         is_down = row.state not in (None, "up") or not row.usable
-        state = WARNING if is_down and row is selected else OK
+        state = WARNING if is_down and row in selected else OK
         findings.append(Finding(f"partition {row.name}{mark}", state, describe_partition(row)))
     if len(facts.partitions) > _MAX_SHOWN:
         findings.append(Finding("partitions", OK, f"{len(facts.partitions) - _MAX_SHOWN} more"))
-    if selected is None:
+    missing = [
+        name for name in (compute.partition or "").split(",") if name not in {"", *(row.name for row in selected)}
+    ]
+    if missing or not selected:
         names = ", ".join(row.name for row in facts.partitions[:_MAX_SHOWN]) or "none"
         what = (
-            f"partition {compute.partition} does not exist, or you may not use it"
-            if compute.partition
+            f"partition {missing[0]} does not exist, or you may not use it"
+            if missing
             else "the cluster has no default partition"
         )
         findings.append(Finding("partition", ERROR, f"{what}; available: {names}", "set another partition", _PAGE))

@@ -84,10 +84,10 @@ class SlurmFacts:
     accounts: tuple[Account, ...] | None = None  # None: not known
     partitions: tuple[Partition, ...] = ()
 
-    def find(self, name: str | None) -> Partition | None:
-        """Return the partition with this name; for None, the default partition."""
-        matching = (row for row in self.partitions if (row.default if name is None else row.name == name))
-        return next(matching, None)
+    def select(self, names: str | None) -> tuple[Partition, ...]:
+        """Return the partitions in a list such as ``gpu,low``; for None, the default partition."""
+        selected = () if names is None else names.split(",")
+        return tuple(row for row in self.partitions if (row.default if names is None else row.name in selected))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> SlurmFacts:
@@ -141,13 +141,13 @@ def _same(model: str | None, requested: str) -> bool:
     return model is not None and model.lower() == requested.lower()
 
 
-def fetch_slurm_facts(host: Host) -> SlurmFacts:
-    """Ask the login node for the facts."""
-    return SlurmFacts.from_json(_ask(host))
+def fetch_slurm_facts(host: Host, *, nodes_only: bool = False) -> SlurmFacts:
+    """Ask the login node for the facts. ``nodes_only``: only for partitions and their nodes, which costs less."""
+    return SlurmFacts.from_json(_ask(host, nodes_only))
 
 
-def _ask(host: Host) -> Mapping[str, Any]:
-    reply = Reply(host.identity, host.ask({"do": "slurm facts"}, timeout=_TIMEOUT))
+def _ask(host: Host, nodes_only: bool = False) -> Mapping[str, Any]:
+    reply = Reply(host.identity, host.ask({"do": "slurm facts", "nodes_only": nodes_only}, timeout=_TIMEOUT))
     return reply.require_ok(f"{host.identity} cannot report the facts about Slurm").mapping("facts")
 
 

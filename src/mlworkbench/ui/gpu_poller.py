@@ -62,7 +62,7 @@ class _Machine:
         if self.host is None:
             self.host = open_target(compute, paths).host
         if type_of(compute).has(Feature.SCHEDULER_GPUS):
-            return Gpus(note=describe_gpus(fetch_slurm_facts(self.host)))
+            return Gpus(note=describe_gpus(fetch_slurm_facts(self.host, nodes_only=True)))
         return fetch_gpus(self.host)
 
     def disconnect(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .job_record import checked_job
 from .job_states import parse_state
-from .slurm_programs import SlurmError, call
+from .slurm_programs import SlurmError, SlurmMissing, call
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _FIELDS = ("job", "state", "exit", "start", "end", "nodes", "label")
 _FORMAT = "JobIDRaw,State,ExitCode,Start,End,NodeList,JobName"
-_DISABLED = ("accounting storage is disabled", "slurm_persist_conn_open", "not running a supported accounting")
+_DISABLED = "accounting storage is disabled"
 TIMEOUT = 15.0
 
 
@@ -36,7 +36,8 @@ def read_accounting(jobs: Sequence[str], timeout: float = TIMEOUT) -> Tuple[List
         output = call("sacct", ["-n", "-P", "-X", "-D", "-j", ",".join(jobs), "-o", _FORMAT], timeout=timeout)
     except SlurmError as error:
         message = str(error.failure["message"])
-        return [], "" if any(text in message.lower() for text in _DISABLED[:1]) else message
+        is_absent = isinstance(error, SlurmMissing) or _DISABLED in message.lower()
+        return [], "" if is_absent else message
     return parse_accounting(output), None
 
 

@@ -9,15 +9,16 @@ import os
 import re
 import time
 
-from ..parallel_programs import collect_output, start_program
-from ..shared.program_lookup import which
+from ..parallel_programs import StartedProgram, collect_output, start_program
+from .slurm_programs import SlurmMissing, find_program, program_environment
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Tuple
 
     Fields = Dict[str, str]
     Facts = Dict[str, Any]
+    Results = Dict[str, Tuple[Optional[str], Optional[int], str, str]]
 
 TIMEOUT = 20.0  # seconds; a busy controller may take several
 NO_PROGRAM, NO_RESPONSE = "no-program", "no-response"  # values of the key "problem"
@@ -29,26 +30,38 @@ _GRES = re.compile(r"gpu(?::([A-Za-z0-9_.+-]+?))?:([0-9]{1,6})\Z")
 _TRES = re.compile(r"gres/gpu(?::([^=,]+))?=([0-9]{1,6})\Z")
 
 
-def gather_facts(root: str) -> Facts:
-    """Return the facts, or the key ``problem`` if this machine cannot submit jobs. ``root``: mlw's folder."""
-    if which("sbatch") is None:
-        return {"problem": NO_PROGRAM, "reason": "sbatch is not on the PATH of this machine"}
+def gather_facts(root: str, nodes_only: bool = False) -> Facts:
+    """Return the facts, or the key ``problem`` if this machine cannot submit jobs. ``root``: mlw's folder.
+
+    ``nodes_only``: only partitions and their nodes, for callers that ask again and again.
+    """
+    try:
+        find_program("scontrol")
+        find_program("sbatch")
+    except SlurmMissing as error:
+        return {"problem": NO_PROGRAM, "reason": error.failure["message"]}
     user = _user_name()
-    programs = {
-        "version": start_program("sbatch", "--version"),
-        "config": start_program("scontrol", "show", "config"),
-        "partitions": start_program("scontrol", "-o", "show", "partition"),
-        "nodes": start_program("scontrol", "-o", "-d", "show", "node"),
-        "accounts": start_program(
-            "sacctmgr", "-n", "-P", "show", "assoc", "user=" + user, "format=account,partition,qos,defaultqos"
-        ),
+    programs = {  # -a: partitions may be hidden, although the user may submit to them
+        "partitions": _start("scontrol", "-a", "-o", "show", "partition"),
+        "nodes": _start("scontrol", "-a", "-o", "-d", "show", "node"),
     }
+    if not nodes_only:
+        fields = "format=account,partition,qos,defaultqos"
+        programs["version"] = _start("sbatch", "--version")
+        programs["config"] = _start("scontrol", "show", "config")
+        programs["accounts"] = _start("sacctmgr", "-n", "-P", "show", "assoc", "user=" + user, fields)
     until = time.monotonic() + TIMEOUT
     results = {name: collect_output(program, until) for name, program in programs.items()}
-    _, code, partitions, error = results["partitions"]
-    if code != 0:
-        lines = (error or "scontrol did not respond").strip().splitlines()
-        return {"problem": NO_RESPONSE, "reason": (lines or [""])[0][:300]}
+    for name in ("partitions", "nodes"):
+        _, code, _, problem = results[name]
+        if code != 0:
+            lines = (problem.strip() or "scontrol did not respond").splitlines()
+            return {"problem": NO_RESPONSE, "reason": lines[0][:300]}
+    rows = summarize(parse_lines(results["partitions"][2]), parse_lines(results["nodes"][2]))
+    return {"partitions": rows} if nodes_only else dict(_cluster_facts(results, user, root), partitions=rows)
+
+
+def _cluster_facts(results: Results, user: str, root: str) -> Facts:
     config = _parse_config(results["config"][2])
     accounts = results["accounts"]
     return {
@@ -60,8 +73,14 @@ def gather_facts(root: str) -> Facts:
         "user": user,
         "accounts": parse_accounts(accounts[2]) if accounts[1] == 0 else None,
         "file_system": find_file_system(root),
-        "partitions": summarize(parse_lines(partitions), parse_lines(results["nodes"][2])),
     }
+
+
+def _start(name: str, *arguments: str) -> Optional[StartedProgram]:
+    try:
+        return start_program(find_program(name), *arguments, env=program_environment())
+    except SlurmMissing:
+        return None
 
 
 def _user_name() -> str:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # Fields that exist since Slurm 20.02. The last two may contain any character.
 _FIELDS = ("job", "state", "reason", "start", "end", "nodes", "label")
 _FORMAT = "%A|%T|%r|%S|%e|%N|%j|%k"
-_LABEL = "mlw "  # comments of jobs that mlw has submitted start with this
 MAX_AGE = 1.0  # seconds for which an answer is used again
 _MAX_TIME = 1e11
 _MAX_PAUSE = 30.0  # seconds between calls while Slurm does not respond
@@ -48,14 +47,14 @@ class Queue:
 
 
 def parse_queue(output: str) -> Dict[str, Row]:
-    """Return the rows of jobs that mlw has submitted. Lines that cannot be parsed are skipped."""
+    """Return the rows of all jobs of the user, whose comments others may have changed. Skip lines that are not rows."""
     rows = {}
     for line in output.splitlines():
         fields = line.split("|", len(_FIELDS) - 1)
         if len(fields) != len(_FIELDS):
             continue
         row = dict(zip(_FIELDS, fields))
-        if checked_job(row["job"]) and parse_state(row["state"]) and row["label"].partition("|")[2].startswith(_LABEL):
+        if checked_job(row["job"]) and parse_state(row["state"]):
             rows[row["job"]] = row
     return rows
 
@@ -113,7 +112,9 @@ def _usable(cache: Dict[str, Any], newer_than: float) -> Optional[Queue]:
 def _ask(path: str, cache: Dict[str, Any]) -> Queue:
     asked_at = time.time()
     try:
-        output = call("squeue", ["-h", "-r", "-t", "all", "-u", "%d" % os.getuid(), "-o", _FORMAT], timeout=_TIMEOUT)
+        output = call(
+            "squeue", ["-h", "-a", "-r", "-t", "all", "-u", "%d" % os.getuid(), "-o", _FORMAT], timeout=_TIMEOUT
+        )
     except SlurmError as error:
         pause = min(_MAX_PAUSE, max(1.0, 2 * float(cache["pause"])))
         kept: Dict[str, Any] = {"rows": cache["rows"], "asked_at": cache["asked_at"]}

@@ -120,7 +120,8 @@ def _time(record: Dict[str, Any], *keys: str) -> float:
 
 def _find_row(job: _Job, queue: Queue) -> Optional[Row]:
     if job.id is not None:
-        return queue.rows.get(job.id)
+        known = queue.rows.get(job.id)  # a controller that lost its state uses IDs again, for other jobs
+        return known if known is not None and known["label"].partition("|")[0] == job.name else None
     row = queue.find(job.name, job.comment)
     if row is not None:  # the process that submitted it was killed before it recorded the job
         job.id = row["job"]

@@ -36,9 +36,15 @@ _MAX_TEXT = 2000
 
 
 class SlurmError(Failed):
-    """Error of a Slurm program that was refused its request."""
+    """Error for a request that Slurm rejected."""
 
     code = "slurm-refused"
+
+
+class SlurmMissing(SlurmError):
+    """Error for a Slurm program that is not installed."""
+
+    code = "slurm-missing"
 
 
 class SlurmSilent(SlurmError):
@@ -48,13 +54,12 @@ class SlurmSilent(SlurmError):
 
 
 def find_program(name: str) -> str:
-    """Return the path of a Slurm program. Raise SlurmError if it is not installed."""
+    """Return the path of a Slurm program. Raise SlurmMissing if it is not installed."""
     path = which(name, os.pathsep.join([safe_path(), *_FOLDERS]))
     if path is None:
-        raise SlurmError(
+        raise SlurmMissing(
             "%s is not installed, or not on the PATH of a non-interactive shell" % name,
-            "check with 'ssh HOST which %s'" % name,
-            "slurm-missing",
+            "run 'which %s' over SSH on the login node" % name,
         )
     return path
 
@@ -68,7 +73,7 @@ def call(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=_environment(),
+        env=program_environment(),
         cwd="/",
         pass_fds=keep,
     )
@@ -103,6 +108,6 @@ def _message(name: str, error: str, code: int) -> str:
     return "%s: %s" % (name, "; ".join(lines) or "exit code %d" % code)
 
 
-def _environment() -> Dict[str, str]:
+def program_environment() -> Dict[str, str]:
     """Return the environment of Slurm's programs, which sbatch also passes to jobs."""
     return {name: os.environ[name] for name in _PASSED if name in os.environ}

@@ -15,7 +15,7 @@ from ..shared.layout import RunFolder
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import Dict, Optional
+    from typing import Any, Callable, Dict, Optional
 
     from ..run_spec import Spec
     from ..supervision import Supervision
@@ -38,6 +38,13 @@ def start(run: RunFolder, spec: Spec, secrets: Dict[str, str], supervision: Supe
             raise NotSubmitted(str(response.get("problem")), code=AGENT_ERROR)
         raise NotSubmitted(reason["message"], reason["hint"], reason["code"], reason["explain"])
     return submission.handle
+
+
+def supervise(supervision: Supervision, respond: Callable[[Dict[str, Any]], None]) -> None:
+    """Supervise the run in the batch process of its job, which may be one of several executions of the job."""
+    from ..slurm.job_supervision import JobSupervision  # noqa: PLC0415 - only in jobs
+
+    JobSupervision(supervision).work(respond)
 
 
 def status(handles: Dict[str, Handle]) -> Dict[str, JobStatus]:

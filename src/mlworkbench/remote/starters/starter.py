@@ -19,7 +19,7 @@ from . import detached
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Protocol, TypedDict
+    from typing import Any, Callable, Dict, List, Optional, Protocol, TypedDict
 
     from ..run_spec import Spec
     from ..supervision import Supervision
@@ -103,6 +103,16 @@ def start(supervision: Supervision) -> Dict[str, Any]:
             return {"ok": False, "problem": "starter %s failed: %s" % (name, _format_error(error))}
         write_atomic(run.handle, {"starter": name, "handle": handle})
     return {"ok": True, "claimed": True}
+
+
+def supervise(supervision: Supervision, respond: Callable[[Dict[str, Any]], None]) -> None:
+    """Supervise the run in a process that a scheduler has started."""
+    if starter_name(supervision.spec) != SLURM:  # a plugin is not loaded here: it may import large modules
+        supervision.work(respond)
+        return
+    from .slurm import supervise as supervise_job  # noqa: PLC0415 - other runs do not need it
+
+    supervise_job(supervision, respond)
 
 
 def read_handle(run: RunFolder) -> Optional[Dict[str, Any]]:

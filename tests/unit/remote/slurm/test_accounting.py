@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mlworkbench.remote.slurm.accounting import last_rows, parse_accounting
+from mlworkbench.remote.slurm.accounting import last_rows, parse_accounting, read_accounting
 
 # sacct -D -P -X of Slurm 22.05: one line per execution of a job.
 OUTPUT = """\
@@ -21,3 +21,8 @@ def test_the_last_execution_counts():
 
 def test_hostile_lines_are_skipped():
     assert parse_accounting("\n".join(["x|y", "1_[2-3]|RUNNING|0:0|a|b|n1|r", "1|a b|0:0|a|b|n1|r", "\0"])) == []
+
+
+def test_a_cluster_without_sacct_has_no_accounting(tmp_path, monkeypatch):
+    monkeypatch.setattr("mlworkbench.remote.slurm.slurm_programs.which", lambda name, path: None)
+    assert read_accounting(["1"]) == ([], "")

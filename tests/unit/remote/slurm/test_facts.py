@@ -98,8 +98,10 @@ def test_file_system_of_the_home_folder(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as context:
+        context.setattr("mlworkbench.remote.slurm.slurm_programs.which", lambda name, path: None)
+        assert facts.gather_facts("/")["problem"] == facts.NO_PROGRAM
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert facts.gather_facts("/")["problem"] == facts.NO_PROGRAM
     for name in ("sbatch", "scontrol", "sacctmgr"):
         program = tmp_path / name
         program.write_text("#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2\nexit 1\n")
@@ -109,3 +111,11 @@ def test_a_machine_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         facts.NO_RESPONSE,
         "slurm_load_partitions: Unable to contact slurm controller",
     )
+
+
+def test_nodes_that_cannot_be_listed_are_a_problem_and_not_an_empty_cluster(tmp_path, monkeypatch) -> None:
+    for name, text in (("sbatch", "exit 0"), ("scontrol", f'[ "$4" = partition ] && echo "{PARTITION}" || exit 1')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert facts.gather_facts(str(tmp_path), nodes_only=True)["problem"] == facts.NO_RESPONSE
