@@ -11,6 +11,15 @@ from .conftest import Place, end_marked
 SCRIPT = "import os; print(os.environ.get('MLW_ATTEMPT', '1'), os.environ['SLURM_JOB_ID'])"
 FAILING = SCRIPT + "; raise SystemExit(3)"
 RETRIES = {"limit": 2, "causes": ["failed", "preempted"], "delay": 0.0}
+# Programs of Slurm. The controller never answers sbatch, but it accepts the job: squeue shows it.
+SILENT_SBATCH = """#!/bin/sh
+for word in "$@"; do case $word in --comment=*) comment=${word#*=};; esac; done
+echo "7|PENDING|None|N/A|N/A||r|$comment" >{folder}/queue
+echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2
+date +%s.%N >{folder}/answered
+exit 1
+"""
+SQUEUE = "#!/bin/sh\ncat {folder}/queue\n"
 
 
 class Job(Place):
@@ -24,6 +33,15 @@ class Job(Place):
 
     def add(self, script=SCRIPT, **changes):
         return self.run("r", script, starter="slurm", scheduler={}, **changes)
+
+    def install(self, folder, **programs):
+        """Install programs of Slurm for ``start``, as shell scripts."""
+        (folder / "bin").mkdir()
+        (folder / "queue").touch()
+        for name, text in programs.items():
+            (folder / "bin" / name).write_text(text.replace("{folder}", str(folder)))
+            (folder / "bin" / name).chmod(0o755)
+        self.env["PATH"] = f"{folder}/bin:{self.env['PATH']}"
 
     def execute(self, restart=0, job="7", stage="", secrets=None):
         """Execute the job until its supervisor ends, or is killed at a stage. Return whether it claimed an attempt."""
@@ -116,6 +134,56 @@ def test_cancel_before_the_job_starts(job):
     assert job.call("cancel", "r", "me")["ok"]
     assert job.execute() is True
     assert job.ended(run)["ending"] == "cancelled" and not (run / "log").exists()
+
+
+# -- submission ------------------------------------------------------------------------------------------------------
+
+
+def test_job_without_its_secrets_does_not_start_the_run(job, tmp_path):
+    """Slurm accepted the job, but its answer was lost. The failed submission has deleted the secrets."""
+    job.install(tmp_path, sbatch=SILENT_SBATCH, squeue=SQUEUE)
+    run = job.add(secrets=["TOKEN"])
+    failure = job.start("r", message={"secrets": {"TOKEN": "canary-canary"}})["failure"]
+    assert failure["code"] == "slurm-silent" and not (run / "secrets.json").exists()
+    record = json.loads((run / "slurm.json").read_text())
+    assert record["time"] > float((tmp_path / "answered").read_text()), "the job may appear after the time-out"
+    assert job.execute() is True
+    finished = job.ended(run)
+    assert (finished["ending"], finished["cause"]) == (
+        "could not start",
+        "the secrets of the run were deleted before its job started",
+    )
+    assert not (run / "log").exists()
+
+
+def test_repeated_submission_writes_the_secrets_again(job, tmp_path):
+    job.install(tmp_path, sbatch=SILENT_SBATCH, squeue=SQUEUE)
+    run = job.add("import os; print(len(os.environ['TOKEN']))", secrets=["TOKEN"])
+    message = {"secrets": {"TOKEN": "canary-canary"}}
+    assert not job.start("r", message=message)["ok"]
+    assert job.start("r", "n2", message=message)["ok"]
+    assert json.loads((run / "slurm.json").read_text())["job"] == "7"
+    assert job.execute(secrets=json.loads((run / "secrets.json").read_text())["secrets"]) is True
+    assert job.ended(run)["ending"] == "succeeded" and (run / "log").read_text() == "13\n"
+    assert not (run / "secrets.json").exists()
+
+
+def test_job_that_claims_the_run_is_its_job(job):
+    """A job was submitted twice. The other one is recorded."""
+    run = job.add()
+    (run / "slurm.json").write_text(json.dumps({"comment": "mlw r 0", "time": 1.0, "job": "8", "submitted": 2.0}))
+    assert job.execute() is True
+    assert job.ended(run)["ending"] == "succeeded"
+    assert job.execute(job="8") is False
+    assert json.loads((run / "slurm.json").read_text())["job"] == "7"
+
+
+def test_submission_does_not_replace_the_job_that_has_claimed_the_run(job, tmp_path):
+    claim = 'mkdir {folder}/root/runs/r/claim; echo \'{"job": "7"}\' >{folder}/root/runs/r/claim/owner.json'
+    job.install(tmp_path, sbatch=f"#!/bin/sh\n{claim}\necho 8\n")
+    run = job.add()
+    assert job.start("r")["ok"]
+    assert json.loads((run / "slurm.json").read_text())["job"] == "7"
 
 
 # -- the environment of a job ----------------------------------------------------------------------------------------

@@ -90,14 +90,16 @@ def test_lost_answer_of_sbatch_makes_no_second_job(target, stage, started):
 def test_second_job_of_a_run_does_not_start_it(target):
     """A job may have been submitted twice in spite of everything. The claim decides."""
     run = target.submit("r", "print('once')", options=["--hold"])
-    script = target.slurm.run("scontrol", "write", "batch_script", target.job(run), "-").stdout
+    first = target.job(run)
+    script = target.slurm.run("scontrol", "write", "batch_script", first, "-").stdout
     second = target.slurm.submit(script, f"--output={run}/slurm.out", "--open-mode=append")
     assert target.end(run)[0] == "succeeded"
-    target.slurm.admin("scontrol", "release", target.job(run))
-    for job in (second, target.job(run)):
+    target.slurm.admin("scontrol", "release", first)
+    for job in (second, first):
         target.slurm.wait_for(job, "COMPLETED")
     assert read(run / "log") == "once\n"
-    assert f"job {target.job(run)} does not start the run, because job {second} has" in read(run / "supervisor.log")
+    assert f"job {first} does not start the run, because job {second} has" in read(run / "supervisor.log")
+    assert target.status(run) == {"state": "ended", "job": str(second)}
 
 
 def test_environment_that_is_not_prepared_needs_no_job(target):

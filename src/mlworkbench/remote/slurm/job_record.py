@@ -56,6 +56,11 @@ def write_record(run: RunFolder, record: Record) -> None:
     write_atomic(record_path(run), record)
 
 
+def job_of_owner(run: RunFolder) -> Optional[str]:
+    """Return the job that has claimed the run, or None. The record may contain another one that was submitted twice."""
+    return checked_job((read_json(run.at(1).owner) or {}).get("job"))
+
+
 def checked_job(job: Any) -> Optional[str]:
     """Return a job ID, or None for anything else."""
     return job if isinstance(job, str) and _JOB.fullmatch(job) else None

@@ -24,6 +24,7 @@ from .job_queue import read_queue
 from .job_record import (
     checked_job,
     comment_of,
+    job_of_owner,
     read_record,
     record_path,
     remove_secrets,
@@ -73,7 +74,8 @@ class JobSubmission:
         if self._lock is None:  # another process submits the same run; its handle is the same
             self._answer({"ok": True})
             return
-        if self._is_submitted():
+        if os.path.exists(self._run.owner) or self._recorded_job() is not None:
+            self._restore_secrets()
             self._accept()
             return
         problem: Any = prepare_environment(
@@ -100,8 +102,23 @@ class JobSubmission:
         write_atomic(self._run.handle, {"starter": SLURM, "handle": self.handle})
         self._answer({"ok": True})
 
-    def _is_submitted(self) -> bool:
-        return os.path.exists(self._run.owner) or (read_record(self._run) or {}).get("job") is not None
+    def _recorded_job(self) -> Optional[str]:
+        """Return the job that has claimed the run, or else the one in the record."""
+        return job_of_owner(self._run) or (read_record(self._run) or {}).get("job")
+
+    def _record_job(self, job: str) -> None:
+        """Record the job, unless another job of the run has claimed it: that one is the job of the run."""
+        write_record(self._run, self._record(job=job, submitted=time.time()))
+        owner = job_of_owner(self._run)  # read after writing, because a job records itself after its claim
+        if owner not in (None, job):
+            write_record(self._run, self._record(job=owner))
+
+    def _restore_secrets(self) -> None:
+        """Write the secrets again for a waiting job: they were deleted when its submission was reported as failed."""
+        if self._supervision.secrets and not os.path.exists(self._run.owner):
+            write_secrets(self._run, self._supervision.secrets)
+            if os.path.exists(self._run.owner):  # it has started in the meantime, and deletes only what it finds
+                remove_secrets(self._run)
 
     def _note_build(self) -> None:
         """Record that the environment is being built, which may take minutes."""
@@ -117,8 +134,12 @@ class JobSubmission:
         pause = 1.0
         while not os.path.exists(self._run.cancel):
             try:
-                job = self._find_job() or self._call_sbatch()
-                write_record(self._run, self._record(job=job, submitted=time.time()))
+                job = self._find_job()
+                if job is None:
+                    job = self._call_sbatch()
+                else:
+                    self._restore_secrets()
+                self._record_job(job)
                 failpoint("job-recorded")
                 self._accept()
                 return None
@@ -140,7 +161,7 @@ class JobSubmission:
         record = read_record(self._run)
         if record is None:
             return None
-        while True:
+        while self._recorded_job() is None:
             queue = read_queue(self._root, time.time())
             if queue.error is not None:
                 raise SlurmSilent("Slurm does not respond: %s" % queue.error, "run the same command again")
@@ -150,6 +171,7 @@ class JobSubmission:
             if not 0 <= time.time() - float(record["time"]) < _LOOK_TIME:
                 return None
             time.sleep(_LOOK_INTERVAL)
+        return self._recorded_job()
 
     def _call_sbatch(self) -> str:
         scheduler: Dict[str, Any] = self._spec.get("scheduler") or {}
@@ -165,7 +187,8 @@ class JobSubmission:
         try:
             output = call("sbatch", options, script, SBATCH_TIMEOUT, keep=[self._lock])
         except SlurmSilent:
-            raise  # the controller may have accepted the job: the intent stays
+            write_record(self._run, self._record(time=time.time()))  # the job may still appear: look for it from now on
+            raise
         except SlurmError:
             os.unlink(record_path(self._run))
             raise

@@ -7,6 +7,7 @@ import time
 
 from ..allocation import enter
 from ..attempts import claim_attempt, newest_attempt, supervise_attempts
+from ..client_registry import accepted_data
 from ..journal import ATTEMPT_ENDED, Journal, log
 from ..run_lock import acquire_lock
 from ..shared import run_endings
@@ -17,7 +18,7 @@ from ..shared.starter_names import SLURM
 from ..supervisor import Supervisor
 from ..sweep_log import file_size
 from .job_allocation import REASONS, SlurmAllocation, job_of_process, read_cause
-from .job_record import comment_of, read_record, remove_secrets, write_record
+from .job_record import comment_of, job_of_owner, read_record, remove_secrets, write_record
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
@@ -53,8 +54,19 @@ class JobSupervision:
         supervisor = self._claim()
         respond({"ok": True, "claimed": supervisor is not None, "pid": os.getpid()})
         if supervisor is not None:
-            begin = supervisor.begin if supervisor.run.attempt == 1 else supervisor.begin_claimed
-            supervise_attempts(supervisor, lambda: begin(self._secrets))
+            remove_secrets(self._run)  # a repeated request may have written them again until the claim
+            supervise_attempts(supervisor, lambda: self._begin(supervisor))
+
+    def _begin(self, supervisor: Supervisor) -> None:
+        """Begin a claimed attempt, unless its script would run without its secrets."""
+        if self._lacks_secrets():
+            if "accepted" not in supervisor.journal.kinds:
+                supervisor.journal.add("accepted", accepted_data(self._root))
+            supervisor.refuse_start("the secrets of the run were deleted before its job started")
+        elif supervisor.run.attempt == 1:
+            supervisor.begin(self._secrets)
+        else:
+            supervisor.begin_claimed(self._secrets)
 
     def _claim(self) -> Optional[Supervisor]:
         """Claim the attempt of this execution. Return None if there is nothing to supervise."""
@@ -62,7 +74,9 @@ class JobSupervision:
         owner = read_json(newest.owner)
         if owner is None:
             self._record_job()
-            if not claim_attempt(newest):
+            is_claimed = claim_attempt(newest)
+            self._record_owner()
+            if not is_claimed:
                 return None
             failpoint("claimed")
             return self._supervisor()
@@ -85,6 +99,12 @@ class JobSupervision:
         record = read_record(self._run) or {"comment": comment, "time": time.time()}
         if record.get("job") is None:
             write_record(self._run, dict(record, job=self._job, submitted=time.time()))
+
+    def _record_owner(self) -> None:
+        """Record the job that has claimed the run as its job. The submission may have recorded another one."""
+        record, owner = read_record(self._run), job_of_owner(self._run)
+        if record is not None and owner is not None and record.get("job") != owner:
+            write_record(self._run, dict(record, job=owner))
 
     def _follow(self, previous: RunFolder) -> Optional[Supervisor]:
         """Claim the attempt after ``previous``, whose execution Slurm has ended, and record how that one ended."""
@@ -111,13 +131,15 @@ class JobSupervision:
     def _supervisor(self) -> Supervisor:
         return Supervisor(self._root, self._run, self._spec, self._umask)
 
+    def _lacks_secrets(self) -> bool:
+        return any(name not in self._secrets for name in self._spec.get("secrets") or ())
+
     def _refusal(self, attempt: int, ending: str) -> Optional[str]:
         """Return why the run does not continue after an attempt that Slurm ended, or None."""
         retries = self._spec.get("retries")
         if retries and (attempt > retries["limit"] or retry_cause(ending, None) not in (None, *retries["causes"])):
             return _REASONS[ending]
-        missing = [name for name in self._spec.get("secrets") or () if name not in self._secrets]
-        if missing:
+        if self._lacks_secrets():
             return "%s, and the secrets of the run are no longer available" % _REASONS[ending]
         return None
 
