@@ -116,7 +116,7 @@ def _stated_goal(metric: str, run: RunWithTags) -> str | None:
     """Return the goal in the tags of a run: ``goal.<metric>``, ``goal``, or Optuna's ``direction``.
 
     The latter two do not name a metric. They describe the run's only metric, or the one with the name of an objective.
-    If they contradict a known name among several metrics, either may be wrong.
+    Among several metrics they imply nothing. If they contradict a known name there, either may be wrong.
     """
     tags = dict(tag.partition("=")[::2] for tag in run.tags)
     goals = [_DIRECTIONS.get(tags.get(name, "").lower()) for name in (f"goal.{metric}", "goal", "direction")]
@@ -125,7 +125,7 @@ def _stated_goal(metric: str, run: RunWithTags) -> str | None:
         return goal
     if any(name.lower() in _OBJECTIVES for name in run.metrics):
         return None
-    return goal if goal_from_name(metric) in (None, goal) else _UNCLEAR
+    return _UNCLEAR if goal_from_name(metric) == _OPPOSITE[goal] else None
 
 
 @lru_cache(4096)

@@ -260,7 +260,7 @@ value = float(sys.argv[-1])
 for name in ("val_logloss", "width"):
     log(name, value)
 if len(sys.argv) > 3:
-    set_tags({"direction": sys.argv[1]})
+    set_tags({"goal.width": sys.argv[1]})
 """
 
 
@@ -306,5 +306,6 @@ def assert_project_goal_ranks(user, root, earlier, winner, ranking):
     assert ranked.code == 0 and winner in ranked.out and "ranked by lowest width" in ranked.err, ranked
     shown = user.mlw("show", earlier, cwd=root)
     assert any(winner in line and line.rstrip().endswith("best") for line in shown.out.splitlines()), shown
-    listed = user.mlw("history", "list", "--group", "script", "--parent", earlier, "-o", "json", cwd=root)
-    assert json.loads(listed.out)[0]["metrics"]["width"]["best_run"] == winner, listed
+    for scope in ((), ("--all",)):
+        listed = user.mlw("history", "list", *scope, "--group", "script", "--parent", earlier, "-o", "json", cwd=root)
+        assert json.loads(listed.out)[0]["metrics"]["width"]["best_run"] == winner, listed

@@ -66,6 +66,7 @@ def test_direction_of_an_optuna_study():
         Run({"value": 2.0}, {"direction": "MINIMIZE"}),
     ]
     assert find_goal("value", trials) == "min"
+    assert find_goal("time", trials) is None, "the direction is that of the objective"
     assert find_goal("value", [Run({"value": 1.0}, {"direction": "MAXIMIZE"})]) == "max"
     assert find_goal("accuracy", [Run({"accuracy": 1.0}, {"direction": "MINIMIZE"})]) == "min", "its only metric"
     assert find_goal("accuracy", [Run({"accuracy": 1, "value": 2}, {"direction": "MINIMIZE"})]) == "max", "of another"
@@ -107,6 +108,8 @@ def test_a_statement_that_contradicts_the_name_of_one_of_several_metrics(stateme
     runs = [Run({"loss": 1.0, "acc": 2.0}, statement)]
     assert find_goal("loss", runs) is None, "either may be wrong"
     assert find_goal("acc", runs) == "max", "they agree"
+    slowest = [Run({"acc": 2.0, "epoch_time": 9.0}, statement)]
+    assert find_goal("epoch_time", slowest) is None, "the statement is about acc"
     assert find_goal("loss", runs, {"loss": "min"}) == "min", "the project decides"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..config.metric_goals import goals_of_project, goals_of_runs
+from ..config.metric_goals import known_goals
 from ..errors import UnknownName, UsageError
 from ..history.expression import Compare, Condition, Join
 from ..history.run_query import Query
@@ -60,11 +60,7 @@ def best(metric: str, goal: str | None, by: str, limit: int, **options: Any) -> 
     candidates = history.search(replace(query, where=_with_metric(metric, query.where), limit=_RUNS_SEARCHED))
     if not candidates:
         _check_metric_name(history, project.id if project else None, metric)
-    if goal is None:
-        defaults = goals_of_runs(candidates) if project is None else goals_of_project(project)
-        chosen_goal = find_goal(metric, candidates, defaults)
-    else:
-        chosen_goal = goal
+    chosen_goal = goal or find_goal(metric, candidates, known_goals(project, candidates))
     if candidates and chosen_goal is None:
         raise UsageError(
             f"it is not known whether higher or lower values of {metric} are better", "add --goal max or --goal min"

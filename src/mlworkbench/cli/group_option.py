@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from ..config.metric_goals import goals_of_project
+from ..config.metric_goals import known_goals
 from ..config.project_folder import Project
 from ..errors import UnknownName
 from ..history.run_columns import FIELDS
@@ -17,11 +18,14 @@ from .columns import column_title, dropped_columns_note, fit_columns
 
 _MAX_SUGGESTIONS = 40
 _MAX_COLUMNS = 8
+_RUNS_SEARCHED = 500  # maximum number of newest runs whose projects are searched for the goals of metrics
 
 
 def show_groups(store: History, run_query: Query, name: str, options: dict[str, Any], project: Project | None) -> bool:
     """Print groups of runs, or return False if no run matches. ``options``: output, query, sort, and limit."""
-    found = groups(store, run_query, name, goals_of_project(project))
+    # Only the projects of these runs are needed.
+    runs = store.search(replace(run_query, limit=_RUNS_SEARCHED)) if project is None else []
+    found = groups(store, run_query, name, known_goals(project, runs))
     if not found and options["output"] == "table" and options["query"] is None:
         return False
     rows = _sort_groups(found, name, options["sort"])[: options["limit"]]

@@ -57,8 +57,8 @@ RUNCONFIG = (
         nested_paths=("history.enabled",)),
     Key("MetricsFromLog", "flag", "Record printed lines such as `accuracy: 0.93` or `{'loss': 0.5}` as metrics"
         " (ML Workbench only)", "metrics_from_log", default=False),
-    Key("MetricGoals", "goals", "Whether higher or lower values of a metric are better, as `NAME: max` or `NAME: min`,"
-        " if its name does not imply it (ML Workbench only)", "metric_goals"),
+    Key("MetricGoals", "goals", "Whether higher or lower values of a metric are better, as `NAME: max` or `NAME: min`;"
+        " takes precedence over the metric's name (ML Workbench only)", "metric_goals"),
     Key("UseSampling", "flag", "Use the active sample of each data source instead of all data", "use_sampling",
         default=True),
     Key("DataSourceSettings", "tree", "Sample to use for each .dsource or .dprep file", "data_source_settings"),

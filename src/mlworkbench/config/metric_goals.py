@@ -16,6 +16,11 @@ _MAX_PROJECTS = 20
 _MAX_FILES = 200
 
 
+def known_goals(project: Project | None, runs: Iterable[Run]) -> dict[str, str]:
+    """Return the goals of the metrics of this project's runs, or of the projects of ``runs`` if they are unrelated."""
+    return goals_of_runs(runs) if project is None else goals_of_project(project)
+
+
 def goals_of_project(project: Project | None) -> dict[str, str]:
     """Return the goals that the run configurations state. A file that cannot be read states none."""
     if project is None:
@@ -53,8 +58,8 @@ def _names(project: Project) -> list[str]:
 
 
 def _without_conflicts(all_goals: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    found: dict[str, set[str]] = {}
+    goals_by_name: dict[str, set[str]] = {}
     for goals in all_goals:
         for name, goal in goals.items():
-            found.setdefault(name, set()).add(goal)
-    return {name: goals.pop() for name, goals in found.items() if len(goals) == 1}
+            goals_by_name.setdefault(name, set()).add(goal)
+    return {name: goals.pop() for name, goals in goals_by_name.items() if len(goals) == 1}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.config.metric_goals import goals_of_project, goals_of_runs
+from mlworkbench.config.metric_goals import goals_of_project, goals_of_runs, known_goals
 from mlworkbench.config.project_folder import Project, create_project
 from mlworkbench.model import Run
 
@@ -33,5 +33,6 @@ def test_goals_that_configurations_agree_on(project):
 def test_goals_of_the_projects_of_runs(project, tmp_path):
     spec = replace(SPEC, project_path=str(project.root), project_id=project.id)
     assert goals_of_runs([Run(spec), Run(spec)]) == {"width": "min", "height": "max"}
+    assert known_goals(None, [Run(spec)]) == known_goals(project, []) == {"width": "min", "height": "max"}
     assert goals_of_runs([Run(replace(spec, project_id="another"))]) == {}, "the folder has another project now"
     assert goals_of_runs([Run(replace(spec, project_path=path)) for path in (str(tmp_path / "gone"), "", "\0")]) == {}
