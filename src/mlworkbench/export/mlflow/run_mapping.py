@@ -176,7 +176,7 @@ def datasets_of(item: Item) -> list[JsonDict]:
 
     They are read from the metric files, because the record contains only their names.
     """
-    if not any(name.startswith(_RECORD_PREFIXES) for name in item.run.told_tags):
+    if not any(name.startswith(DATASET_TAG) for name in item.run.told_tags):
         return []
     datasets: dict[tuple[str, str, str], JsonDict] = {}
     for _, record in read_records(item.folder, "dataset"):

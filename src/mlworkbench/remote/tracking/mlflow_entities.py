@@ -44,7 +44,7 @@ _TIME_COLUMNS = frozenset(
 )
 
 _SELECT_DATASETS = """
-SELECT {0}, (SELECT substr(t.value, 1, 500) FROM input_tags t WHERE t.input_uuid = i.input_uuid
+SELECT {0}, (SELECT substr(CAST(t.value AS TEXT), 1, 500) FROM input_tags t WHERE t.input_uuid = i.input_uuid
 AND t.name = 'mlflow.data.context') FROM inputs i JOIN datasets d ON d.dataset_uuid = i.source_id
 WHERE i.source_type = 'DATASET' AND i.destination_type = 'RUN' AND i.destination_id = ? LIMIT ?
 """
@@ -98,9 +98,9 @@ class MlflowEntities:
     def model_metrics(self, model_id: str) -> Iterator[Dict[str, Any]]:
         names = ("name", "step", "time", "value", "source_run", "dataset", "digest")
         query = (
-            "SELECT substr(metric_name, 1, 1000), metric_step, metric_timestamp_ms, metric_value, %s, %s, %s"
+            "SELECT %s, CAST(metric_step AS INTEGER), CAST(metric_timestamp_ms AS INTEGER), metric_value, %s, %s, %s"
             " FROM logged_model_metrics WHERE model_id = ? ORDER BY rowid LIMIT ?"
-        ) % tuple("substr(%s, 1, 500)" % column for column in ("run_id", "dataset_name", "dataset_digest"))
+        ) % (_cut("metric_name", 1000), *(_cut(name, 500) for name in ("run_id", "dataset_name", "dataset_digest")))
         for row in self._database.select(query, model_id, MAX_ENTRIES):
             point = dict(zip(names, row))
             if point["name"] and isinstance(point["value"], (int, float)):
@@ -114,7 +114,10 @@ class MlflowEntities:
         return any(self._has_rows(table, since) for table in self._other_tables())
 
     def _other_tables(self) -> Set[str]:
-        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%' LIMIT ?"
+        query = (
+            "SELECT CAST(name AS TEXT) FROM sqlite_master"
+            " WHERE type = 'table' AND name IS NOT NULL AND sql LIKE 'CREATE TABLE%' LIMIT ?"
+        )
         recorded = {*_KNOWN_TABLES, *_INTERNAL_TABLES}
         recorded.update(*([_DATASETS] if self._has_datasets else []), *([_MODELS] if self._has_models else []))
         return {name for (name,) in self._database.select(query, _MAX_TABLES)} - recorded
@@ -131,5 +134,6 @@ class MlflowEntities:
         return bool(next(self._database.select("SELECT EXISTS (SELECT 1 FROM %s%s)" % (quoted, condition)))[0])
 
 
-def _cut(column: str) -> str:
-    return "substr(CAST(%s AS TEXT), 1, %d)" % (column, _MAX_FIELD)
+def _cut(column: str, length: int = _MAX_FIELD) -> str:
+    """Return an SQL expression for a text. SQLite stores values of any type, such as binary data, in any column."""
+    return "substr(CAST(%s AS TEXT), 1, %d)" % (column, length)

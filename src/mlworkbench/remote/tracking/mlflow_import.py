@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _CLOCK_TOLERANCE = 2000  # milliseconds by which clocks may differ: older runs are not from this run
 _CHECK_INTERVAL = 1000  # points between two checks of the time
 _NOT_RECORDED = "MLflow runs are not recorded: %s"
-_INCOMPLETE = "not all MLflow metrics are recorded: %s"
+_INCOMPLETE = "MLflow store is only partly recorded: %s"
 _MORE_DATA = "traces and similar data in it are not recorded; to collect the file, add it to Keep"
 _ARTIFACT = "an MLflow artifact outside of outputs/"
 
@@ -66,7 +66,7 @@ class MlflowImport:
                             folder = os.path.join(copies, str(number))
                             self._add_database(handles, path, folder, stack, deadline)
                     except UnreadableStore as error:
-                        self._files.unread.add(path, _NOT_RECORDED % error)
+                        self._add_error(path, error)
                 self._add_experiments(paths)
                 if self._runs or self._databases or self._unrecorded:
                     is_new = self._write(deadline)
@@ -118,6 +118,12 @@ class MlflowImport:
                 database.copy_to(copy)
             self._unrecorded[path] = "" if is_from_project else copy
 
+    def _add_error(self, path: str, error: UnreadableStore) -> None:
+        """Add a message about a store. The runs that were found before the error are recorded."""
+        is_partial = path in {store for store, *_ in (*self._runs.values(), *self._databases)}
+        self._files.recorded.discard(path)
+        self._files.unread.add(path, (_INCOMPLETE if is_partial else _NOT_RECORDED) % error)
+
     def _add(self, path: str, run: StoredRun, points: Callable[[], Iterator[Point]]) -> None:
         if len(self._runs) >= MAX_RUNS:
             raise UnreadableStore("there are more than %d runs" % MAX_RUNS)
@@ -133,13 +139,14 @@ class MlflowImport:
         temporary = os.path.join(self._run.path, "mlflow.part")
         remove(temporary)
         file = MetricsAppender(temporary)
-        file.open()
         try:
+            file.open()
             self._write_runs(file, deadline)
             file.write()
+            os.rename(temporary, target)
         finally:
             file.close()
-        os.rename(temporary, target)
+            remove(temporary)  # after an error
         return True
 
     def _write_runs(self, file: MetricsAppender, deadline: float) -> None:
@@ -165,14 +172,12 @@ class MlflowImport:
                     if number % _CHECK_INTERVAL == 0 and time.monotonic() > deadline:
                         raise UnreadableStore("it took too long")
             except UnreadableStore as error:
-                self._files.unread.add(path, _INCOMPLETE % error)
-                self._files.recorded.discard(path)
+                self._add_error(path, error)
         for path, entities in self._databases:
             try:
                 self._write_entities(runs, entities)
             except UnreadableStore as error:
-                self._files.unread.add(path, _INCOMPLETE % error)
-                self._files.recorded.discard(path)
+                self._add_error(path, error)
 
     def _write_entities(self, runs: ScriptRuns, entities: MlflowEntities) -> None:
         for run_id, (_, run, _) in self._runs.items():
@@ -188,8 +193,11 @@ class MlflowImport:
     def _keep_database(self, handles: FolderHandles, is_new: bool) -> None:
         """Move a copy of the first database with more data to the place of the one of the in-run library."""
         for path, copy in self._unrecorded.items():
-            is_kept = copy and move_into(handles, copy, "outputs/" + MLFLOW_DATABASE)
-            if is_kept or not is_new:  # an earlier supervisor may have moved it
+            try:
+                is_kept = copy and move_into(handles, copy, "outputs/" + MLFLOW_DATABASE)
+            except OSError:  # the script may have replaced the folder
+                is_kept = False
+            if is_kept or (copy and not is_new):  # an earlier supervisor may have moved it
                 self._files.recorded.add(path)
             else:
                 self._files.recorded.discard(path)

@@ -24,7 +24,9 @@ from mlworkbench.remote.script_files import ScriptFiles
 from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.remote.shared.snapshot_manifest import VERSION, write_record
 from mlworkbench.remote.tracking.file_search import MLFLOW, TrackingFiles
+from mlworkbench.remote.tracking.mlflow_database import MlflowDatabase
 from mlworkbench.remote.tracking.mlflow_import import MlflowImport
+from mlworkbench.remote.tracking.mlflow_run import UnreadableStore
 
 from ...history.test_run_state import SPEC
 
@@ -168,6 +170,51 @@ def test_a_second_supervisor_does_not_record_again(run):
     assert (Path(run.metrics) / "mlflow").read_bytes() == before
 
 
+BLOBS = """
+BEGIN;
+CREATE TABLE inputs (input_uuid, source_type, source_id, destination_type, destination_id);
+CREATE TABLE input_tags (input_uuid, name, value);
+CREATE TABLE datasets (
+  dataset_uuid, name, digest, dataset_source_type, dataset_source, dataset_schema, dataset_profile
+);
+CREATE TABLE logged_models (
+  model_id, name, artifact_location, creation_timestamp_ms, status, lifecycle_stage, model_type, source_run_id
+);
+CREATE TABLE logged_model_params (model_id, param_key, param_value);
+CREATE TABLE logged_model_tags (model_id, tag_key, tag_value);
+CREATE TABLE logged_model_metrics (
+  model_id, metric_name, metric_timestamp_ms, metric_step, metric_value, run_id, dataset_name, dataset_digest
+);
+INSERT INTO inputs VALUES ('i', 'DATASET', 'd', 'RUN', '%(run)s');
+INSERT INTO input_tags VALUES ('i', 'mlflow.data.context', x'61');
+INSERT INTO datasets VALUES ('d', x'61', x'62', x'63', x'64', x'65', x'66');
+INSERT INTO logged_models VALUES ('m', x'61', x'62', x'7f', x'01', 'READY', x'63', '%(run)s');
+INSERT INTO logged_model_params VALUES ('m', x'61', x'62');
+INSERT INTO logged_model_tags VALUES ('m', x'61', x'62');
+INSERT INTO logged_model_metrics VALUES ('m', x'61', x'62', x'63', 0.5, '%(run)s', x'64', x'65');
+CREATE TABLE other (a);
+PRAGMA writable_schema = 1;
+UPDATE sqlite_master SET name = CAST(name AS BLOB) WHERE name = 'other';
+COMMIT;
+"""
+
+
+def test_binary_data_where_mlflow_has_texts(run):
+    """SQLite stores any type in any column."""
+    with database(run, tables=TABLES + BLOBS % {"run": "a" * 32}) as connection:
+        add_run(connection, "a")
+    connection.close()
+    with database(run, "other.db") as connection:
+        add_run(connection, "b")
+    record(run)
+    recorded = history(run)
+    assert [child.metrics for child in children_of(recorded)] == [{"loss": 0.5}] * 2
+    lines = [json.loads(line) for line in (Path(run.metrics) / "mlflow").read_text().splitlines()]
+    data = {line["k"]: line["d"] for line in lines if line.get("k") in ("dataset", "model", "model_metric")}
+    assert (data["dataset"]["name"], data["dataset"]["context"]) == ("a", "a")
+    assert (data["model"]["id"], data["model_metric"]["name"], data["model_metric"]["time"]) == ("m", "a", 0)
+
+
 LOOP = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, x, x, x, x, x, x FROM n"
 UNREADABLE = {
     "schema": (TABLES.replace("is_nan BOOLEAN", "other"), "its schema is unknown"),
@@ -241,8 +288,11 @@ def test_a_slow_store_is_recorded_in_part(run):
     found, files = TrackingFiles(run.work), ScriptFiles()
     found.search(now=True)
     MlflowImport(run, STARTED, (), files).record(found.found[MLFLOW], 0.0)
-    assert "not all MLflow metrics are recorded" in files.unread.lines()[0]
+    assert "MLflow store is only partly recorded" in files.unread.lines()[0]
     assert json.loads((Path(run.metrics) / "mlflow").read_text().splitlines()[-1])["v"] == 0.5
+
+
+MORE_DATA = "traces and similar data in it are not recorded; to collect the file, add it to Keep"
 
 
 def add_trace(connection: sqlite3.Connection, seconds: float) -> None:
@@ -261,9 +311,37 @@ def test_a_database_with_traces_is_kept(run):
     assert sqlite3.connect(os.path.join(run.outputs, "mlflow", "mlflow.db")).execute(
         "SELECT request_id FROM trace_info"
     ).fetchall() == [("tr-1",)]
-    reason = "traces and similar data in it are not recorded; to collect the file, add it to Keep"
-    assert files.unread.lines() == [f"b.db: {reason}"]
+    assert files.unread.lines() == [f"b.db: {MORE_DATA}"]
     assert files.recorded == {"a.db"} and len(history(run).children) == 2
+
+
+def test_a_second_supervisor_names_the_same_databases_of_the_project(run):
+    write_record(run.placed, {"version": VERSION, "digest": "d", "files": {"mlflow.db": {}}})
+    with database(run) as connection:
+        add_run(connection, "a")
+        add_trace(connection, STARTED + 5)
+    first, second = record(run), record(run)
+    assert first.unread.lines() == second.unread.lines() != [] and second.recorded == set()
+
+
+def test_data_that_cannot_be_copied_does_not_hide_the_recorded_runs(run, monkeypatch):
+    with database(run) as connection:
+        add_run(connection, "a")
+        add_trace(connection, STARTED)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowDatabase, "copy_to", refuse)
+        files = record(run)
+    assert files.unread.lines() == ["mlflow.db: MLflow store is only partly recorded: disk is full"]
+    assert files.recorded == set() and history(run).metrics == {"loss": 0.5}
+    os.unlink(os.path.join(run.metrics, "mlflow"))
+    Path(run.outputs).write_text("the script replaced the folder")
+    files = record(run)
+    assert files.unread.lines() == [f"mlflow.db: {MORE_DATA}"]
+    assert files.recorded == set() and history(run).metrics == {"loss": 0.5}
+
+
+def refuse(*_: object) -> None:
+    raise UnreadableStore("disk is full")
 
 
 @pytest.mark.parametrize(("seconds", "is_named"), [(STARTED + 5, True), (STARTED - 5000, False)])
