@@ -65,7 +65,7 @@ def _run(arguments: Sequence[str]) -> int:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, **_NO_TERMINAL, KERNEL_PYTHON: sys.executable, **_notebook_variables()},
+        env={**os.environ, **_NO_TERMINAL, KERNEL_PYTHON: sys.executable, **_notebook_variables(arguments)},
         start_new_session=True,  # an interrupt of the kernel reaches mlw once, through this process
     )
     with process:
@@ -77,8 +77,13 @@ def _run(arguments: Sequence[str]) -> int:
                 process.send_signal(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
 
 
-def _notebook_variables() -> dict[str, str]:
-    """Return the path of the current notebook, and whether a cell that ran since it was saved is not in the file."""
+def _notebook_variables(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the path of the current notebook, and whether a cell that ran since it was saved is not in the file.
+
+    Only ``submit`` uses them. ``ui`` would pass them to each submission from the browser.
+    """
+    if "submit" not in arguments[:2]:  # also ``experiment submit``
+        return {}
     from IPython import get_ipython  # noqa: PLC0415 - only IPython calls this
 
     shell: Any = get_ipython()
@@ -86,8 +91,8 @@ def _notebook_variables() -> dict[str, str]:
     path = shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "")
     if not (isinstance(path, str) and path.endswith(".ipynb") and os.path.isfile(path)):
         return {}
-    saved = os.path.getmtime(path)
     try:
+        saved = os.path.getmtime(path)
         cells = set(_read_cells(path))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {KERNEL_NOTEBOOK: path}  # mlw explains why it is not a notebook
