@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from . import run_endings
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
@@ -27,7 +29,6 @@ _BY_ENDING = {
 
 # Lowercase phrases in the causes of scripts that failed because the memory of a GPU or of the machine ran out.
 _OUT_OF_MEMORY_PHRASES = (
-    "memoryerror",  # also torch.OutOfMemoryError of PyTorch, and OutOfMemoryError of CuPy
     "cuda out of memory",
     "hip out of memory",
     "cuda_error_out_of_memory",
@@ -42,6 +43,9 @@ _OUT_OF_MEMORY_PHRASES = (
     "resource_exhausted: out of memory",  # JAX; other libraries use RESOURCE_EXHAUSTED for quotas
     "resource_exhausted: failed to allocate",
 )
+# Also OutOfMemoryError of PyTorch and CuPy, and the classes of NumPy and Arrow. Others are different errors, such as
+# SharedMemoryError.
+_MEMORY_ERROR = re.compile(r"(?:\b|_|outof|array|arrow)memoryerror\b")
 
 
 def retry_cause(ending: str, code: Optional[int], cause: Optional[str] = None) -> Optional[str]:
@@ -55,4 +59,4 @@ def retry_cause(ending: str, code: Optional[int], cause: Optional[str] = None) -
 
 def _is_out_of_memory(cause: str) -> bool:
     cause = cause.lower()
-    return any(phrase in cause for phrase in _OUT_OF_MEMORY_PHRASES)
+    return _MEMORY_ERROR.search(cause) is not None or any(phrase in cause for phrase in _OUT_OF_MEMORY_PHRASES)
