@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from .conftest import Place, end_marked
+from mlworkbench.remote.shared import machine
+
+from .conftest import Place, end_marked, until
 
 SCRIPT = "import os; print(os.environ.get('MLW_ATTEMPT', '1'), os.environ['SLURM_JOB_ID'])"
 FAILING = SCRIPT + "; raise SystemExit(3)"
@@ -19,6 +21,7 @@ echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv 
 date +%s.%N >{folder}/answered
 exit 1
 """
+SCANCEL = '#!/bin/sh\necho "$@" >>{folder}/canceled\n'
 SQUEUE = "#!/bin/sh\ncat {folder}/queue\n"
 
 
@@ -184,6 +187,35 @@ def test_submission_does_not_replace_the_job_that_has_claimed_the_run(job, tmp_p
     run = job.add()
     assert job.start("r")["ok"]
     assert json.loads((run / "slurm.json").read_text())["job"] == "7"
+
+
+def test_cancel_during_the_submission_removes_the_job(job, tmp_path):
+    """The cancel finds no job yet."""
+    cancel = "echo '{}' >{folder}/root/runs/r/cancel.json"
+    job.install(tmp_path, sbatch=f"#!/bin/sh\n{cancel}\necho 7\n", scancel=SCANCEL)
+    run = job.add(secrets=["TOKEN"])
+    assert job.start("r", message={"secrets": {"TOKEN": "canary-canary"}})["ok"]
+    until(lambda: (tmp_path / "canceled").exists() and (tmp_path / "canceled").read_text().endswith("\n7\n"))
+    until(lambda: not machine.is_locked(str(run / "submitting")))
+    assert not (run / "secrets.json").exists()
+
+
+def test_cancel_removes_the_secrets_of_a_job_that_is_not_known(job, tmp_path):
+    job.install(tmp_path, squeue=SQUEUE)
+    run = job.add(secrets=["TOKEN"])
+    (run / "starter.json").write_text(json.dumps({"starter": "slurm", "handle": {"comment": "mlw r 0"}}))
+    (run / "secrets.json").write_text("canary-canary")
+    assert job.call("cancel", "r", "me")["ok"]
+    assert not (run / "secrets.json").exists()
+
+
+def test_cancel_of_a_requeued_job_reaches_the_queue(job, tmp_path):
+    """The script of the first attempt has ended. The job waits for its next execution."""
+    job.install(tmp_path, scancel=SCANCEL)
+    run = job.add(FAILING, retries=RETRIES)
+    job.execute(stage="attempt-ended:kill")
+    assert (run / "exit.json").exists() and job.call("cancel", "r", "me", "0")["ok"]
+    assert (tmp_path / "canceled").read_text() == "--state=PENDING 7\n--batch --signal=USR2 --state=RUNNING 7\n"
 
 
 # -- the environment of a job ----------------------------------------------------------------------------------------

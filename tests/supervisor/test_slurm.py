@@ -42,12 +42,13 @@ def silent(statuses: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]] | N
 
 
 def test_run_inherits_the_environment_of_its_job(target):
-    script = "import os; print(*map(os.environ.get, ('TOKEN', 'FROM_SETUP', 'CUDA_VISIBLE_DEVICES', 'MLW_SUPERVISOR')))"
+    names = ("TOKEN", "FROM_SETUP", "CUDA_VISIBLE_DEVICES", "MLW_SUPERVISOR")
+    script = f"import os, signal; print(*map(os.environ.get, {names}), signal.getsignal(signal.SIGUSR1).name)"
     setup = ["for word in of setup; do", "  FROM_SETUP=$FROM_SETUP$word", "done", "export FROM_SETUP"]
     run = target.add("r", script, gpus=2, gpu_model="h200", setup=setup, time=60, spec={"secrets": ["TOKEN"]})
     assert target.start("r", message={"secrets": {"TOKEN": SECRET}})["ok"]
     assert target.end(run) == ("succeeded", None)
-    assert read(run / "log").split() == [SECRET, "ofsetup", "0,1", "None"]
+    assert read(run / "log").split() == [SECRET, "ofsetup", "0,1", "None", "SIG_DFL"]
     job = target.slurm.job(target.job(run))
     assert (job["JobName"], job["TimeLimit"], job["Requeue"]) == ("r", "00:01:00", "0")
     (run / "log").unlink()
@@ -117,12 +118,14 @@ def test_submission_that_died_during_a_build_ends_the_run(target):
     """For example, the login node was rebooted. The handle exists, but neither a job nor a process that submits one."""
     run = target.add("r")
     (run / "starter.json").write_text(json.dumps({"starter": "slurm", "handle": {"comment": "mlw r 0"}}))
+    (run / "secrets.json").write_text(SECRET)
     target.hand_over()
     assert target.status(run)["state"] == "unknown", "its job may still appear"
     os.utime(run / "starter.json", (0, 0))
     target.adopt(run)
     cause = "the job ended before the run started; the submission to Slurm was interrupted"
     assert target.end(run) == ("could not start", cause)
+    assert target.secrets_left(SECRET.encode()) == []
 
 
 # -- a controller that does not respond ------------------------------------------------------------------------------

@@ -64,9 +64,16 @@ def runs_using(root: Root, digest: str) -> List[str]:
 
 
 def unfinished_runs(root: Root, names: List[str]) -> List[str]:
-    """Return the runs that were started on this machine and have not ended, whether supervised or not."""
+    """Return the runs that were started on this machine and have not ended, whether supervised or not.
+
+    A scheduler may requeue the job of a run whose script has ended once.
+    """
     runs = ((name, newest_attempt(root.run(name))) for name in names)
-    return [name for name, run in runs if is_claimed(run) and not os.path.exists(run.exit) and not has_ended(run)]
+    return [
+        name
+        for name, run in runs
+        if is_claimed(run) and not has_ended(run) and (has_open_job(run) or not os.path.exists(run.exit))
+    ]
 
 
 def last_use(root: Root, digest: str, record: Answer) -> float:

@@ -20,6 +20,7 @@ def cancel_job(run: RunFolder, comment: str, urgent: bool) -> bool:
     Return whether the job may have ended without a supervisor that records the ending. The supervisor of a running
     job looks for the cancel when it is signaled, because its node may have cached that there is none.
     """
+    remove_secrets(run)  # a run that has not started never will
     root = Root(os.path.dirname(os.path.dirname(run.path)))
     job = _find_job(root, run, comment)
     if job is None:
@@ -32,7 +33,6 @@ def cancel_job(run: RunFolder, comment: str, urgent: bool) -> bool:
             call("scancel", [job])  # before the supervisor: nothing would receive the signal
     finally:
         forget_queue(root)
-    remove_secrets(run)
     return not os.path.exists(run.owner)
 
 

@@ -33,12 +33,15 @@ def job_script(run: RunFolder, command: Sequence[str], setup: Sequence[str]) -> 
     """Return the script. ``setup``: shell lines that run first, and whose failure ends the job.
 
     The shell reads the user's profile, because ``module`` is usually defined there. The supervisor replaces the
-    shell, so that it receives the signals that Slurm sends to the script.
+    shell, so that it receives the signals that Slurm sends to the script. A job that ends before that deletes the
+    secrets: ``exec`` does not execute the trap of EXIT.
     """
-    lines = ["#!/bin/bash -l"]
+    secrets, words = shlex.quote(secrets_path(run)), " ".join(map(shlex.quote, command))
+    # A signal of Slurm must not end the shell. Programs of setUp would inherit an ignored one, but not a handler.
+    lines = ["#!/bin/bash -l", "trap : USR1 USR2", "trap -- %s EXIT" % shlex.quote("rm -f -- " + secrets)]
     if setup:
         lines += ["trap 'echo \"setUp failed: $BASH_COMMAND\" >&2' ERR", "set -e", *setup, "set +e", "trap - ERR"]
-    secrets, words = shlex.quote(secrets_path(run)), " ".join(map(shlex.quote, command))
+    lines += ["trap '' USR1 USR2"]  # until the supervisor, which inherits this, handles them
     lines += ["if [ -e %s ]; then exec %s <%s; fi" % (secrets, words, secrets)]
     lines += ["exec %s <<'END'" % words, '{"secrets": {}}', "END", ""]
     return "\n".join(lines)

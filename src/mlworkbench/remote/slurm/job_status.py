@@ -55,6 +55,9 @@ def read_statuses(handles: Dict[str, Handle]) -> Dict[str, JobStatus]:
     open_jobs = {name: job for name, job in open_jobs.items() if name not in result and _exists(job)}
     if open_jobs:
         result.update(_ask_slurm(open_jobs))
+    for name, status in result.items():
+        if status["state"] == ENDED:
+            remove_secrets(jobs[name].run)
     return result
 
 
@@ -184,7 +187,6 @@ def _describe(job: _Job, row: Row) -> JobStatus:
 
 
 def _describe_end(job: _Job, state: str, uid: Optional[int]) -> JobStatus:
-    remove_secrets(job.run)
     ending, reason = job_states.ending_of(state)
     if state == "CANCELLED" and uid is not None:
         reason += " by %s" % user_name(uid)
@@ -227,7 +229,6 @@ def _missing(job: _Job, queue: Queue, past_error: Optional[str]) -> JobStatus:
     reason = "Slurm has no record of job %s" % job.id
     if now - since < MISSING_LIMIT and not os.path.exists(job.run.exit):
         return {"state": UNKNOWN, "reason": reason}
-    remove_secrets(job.run)
     return {"state": ENDED, "ending": run_endings.EXIT_UNKNOWN, "reason": reason}
 
 

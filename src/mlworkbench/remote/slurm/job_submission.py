@@ -12,7 +12,7 @@ import time
 from ..attempts import canceled_early
 from ..client_registry import accepted_data
 from ..environments.environment_step import prepare_environment
-from ..journal import Journal
+from ..journal import Journal, log
 from ..shared import machine, run_endings
 from ..shared.atomic_files import write_atomic
 from ..shared.failpoint import failpoint
@@ -20,6 +20,7 @@ from ..shared.failure import Failed, failure, failure_answer
 from ..shared.starter_names import SLURM
 from ..supervisor import Supervisor
 from .job_allocation import is_requeued
+from .job_cancel import cancel_job
 from .job_queue import read_queue
 from .job_record import (
     checked_job,
@@ -113,6 +114,14 @@ class JobSubmission:
         if owner not in (None, job):
             write_record(self._run, self._record(job=owner))
 
+    def _repeat_cancel(self) -> None:
+        """Remove a job whose run was canceled while it was submitted: the cancel may not have found it."""
+        if os.path.exists(self._run.cancel):
+            try:
+                cancel_job(self._run, self._comment, urgent=False)
+            except SlurmError as error:  # the next request for the status repeats it
+                log("cannot cancel the job of the run: %s" % error)
+
     def _restore_secrets(self) -> None:
         """Write the secrets again for a waiting job: they were deleted when its submission was reported as failed."""
         if self._supervision.secrets and not os.path.exists(self._run.owner):
@@ -142,6 +151,7 @@ class JobSubmission:
                 self._record_job(job)
                 failpoint("job-recorded")
                 self._accept()
+                self._repeat_cancel()
                 return None
             except SlurmSilent as error:
                 if time.monotonic() > retry_until:

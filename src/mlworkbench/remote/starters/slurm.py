@@ -59,10 +59,12 @@ def cancel(handle: Handle, grace: Optional[float]) -> bool:
 
     Return True if the job may have ended without a supervisor.
     """
-    from ..slurm.job_cancel import cancel_job  # noqa: PLC0415 - a supervisor does not need it
+    from ..environments.environment_usage import has_ended  # noqa: PLC0415 - a supervisor does not need it
+    from ..slurm.job_cancel import cancel_job  # noqa: PLC0415 - as above
 
     run = newest_attempt(RunFolder(handle["folder"]))
-    if os.path.exists(run.exit):
+    if has_ended(run):
         return False
-    is_urgent = grace == 0 or read_json(run.stopping) is not None
+    # After the script's end, the job may wait for another attempt, or its supervisor records the ending.
+    is_urgent = not os.path.exists(run.exit) and (grace == 0 or read_json(run.stopping) is not None)
     return cancel_job(run, str(handle.get("comment")), is_urgent)

@@ -42,7 +42,20 @@ def test_script_starts_the_supervisor(tmp_path, secrets):
 
 
 def test_failed_setup_ends_the_job(tmp_path):
-    script = job_script(RunFolder(str(tmp_path)), ["echo", "started"], ["no-such-program", "echo not this"])
+    folder = tmp_path / "it's a run"
+    folder.mkdir()
+    (folder / "secrets.json").write_text("canary-canary")
+    script = job_script(RunFolder(str(folder)), ["echo", "started"], ["no-such-program", "echo not this"])
     done = subprocess.run(["bash"], input=script, capture_output=True, text=True, env={})
     assert done.returncode == 127 and done.stdout == ""
     assert done.stderr.splitlines()[-1] == "setUp failed: no-such-program"
+    assert not (folder / "secrets.json").exists()
+
+
+@pytest.mark.parametrize("name", ["USR1", "USR2"])
+def test_signals_of_slurm_do_not_end_the_job_before_the_supervisor_handles_them(tmp_path, name):
+    """Other programs of setUp start with the default actions."""
+    setup = [f"kill -{name} $$", f"bash -c 'kill -{name} $$; echo ignored' || echo default"]
+    script = job_script(RunFolder(str(tmp_path)), ["bash", "-c", f"kill -{name} $$; echo up"], setup)
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    assert (done.returncode, done.stdout) == (0, "default\nup\n"), done.stderr
