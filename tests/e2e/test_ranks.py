@@ -85,8 +85,15 @@ SCRIPTS = {"torchrun": TORCHRUN, "accelerate": ACCELERATE, "mpiexec": MPI4PY}
 CASES = [
     *(("torchrun", target) for target in ("local", "remote", "remotedocker")),
     ("accelerate", "local"),
-    *(("mpiexec", target) for target in ("local", "remote")),
+    *(("mpiexec", target) for target in ("local", "remote", "remotedocker")),
 ]
+# The image has no MPI library: containers use MPICH from a folder of the machine.
+MPI = {
+    "PYTHONPATH": "/packages",
+    "PATH": "/mpi/bin:/usr/bin:/bin",
+    "LD_LIBRARY_PATH": "/mpi/lib",
+    "MPI4PY_LIBMPI": "/mpi/lib/libmpi.so.12",
+}
 WITHOUT = shutil.ignore_patterns("include", "*.a", "sympy", "pip")
 pytestmark = pytest.mark.timeout(600)
 
@@ -105,17 +112,21 @@ class Targets:
         [packages] = python.parents[1].glob("lib/python3.*/site-packages")
         self.packages = host.home / ".local" / "lib" / packages.parent.name / "site-packages"
         shutil.copytree(packages, self.packages, ignore=WITHOUT, symlinks=True)
-        host.run("chown", "-R", host.user, str(host.home / ".local"))
+        mpich = cached_environment("mpich", "mpich==4.3.2").parents[1]
+        mpi = host.home / "mpi"
+        shutil.copytree(mpich / "bin", mpi / "bin", ignore=shutil.ignore_patterns("python*"))
+        shutil.copytree(mpich / "lib", mpi / "lib", ignore=shutil.ignore_patterns("python*"), symlinks=True)
+        host.run("chown", "-R", host.user, str(host.home / ".local"), str(mpi))
         for kind in ("remote", "remotedocker"):
             RemoteTarget(laptop, host, kind, name=kind, project=self.root)
-        laptop.mlw(
-            *("computetarget", "update", "remotedocker", "--allow-mount", str(self.packages)), cwd=self.root, check=True
-        )
-        set_compute_key(self.root, "remotedocker", "mounts", f"[{self.packages}:/packages:ro]")
+        allowed = ("--allow-mount", str(self.packages), "--allow-mount", str(mpi))
+        laptop.mlw("computetarget", "update", "remotedocker", *allowed, cwd=self.root, check=True)
+        set_compute_key(self.root, "remotedocker", "mounts", f"[{self.packages}:/packages:ro, {mpi}:/mpi:ro]")
 
     def submit(self, launcher: str, target: str) -> str:
         options = ("--launcher", launcher, "--processes", "4", "--retries", "1", "--retry-delay", "0.1", "--detach")
-        path = ("--env", "PYTHONPATH=/packages") if target == "remotedocker" else ()
+        variables = MPI if target == "remotedocker" else {}
+        path = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
         done = self.laptop.mlw(
             *("submit", "-c", target, *options, *path, *ONE_THREAD, f"with_{launcher}.py"), cwd=self.root, timeout=120
         )
