@@ -92,7 +92,8 @@ def failed_rank(run: RunFolder, spec: Spec, result: Dict[str, Any]) -> Optional[
         return None
     from .ranks import first_failure, read_ranks  # noqa: PLC0415 - only for several processes
 
-    return first_failure(read_ranks(run))
+    ended = result.get("ended")
+    return first_failure(read_ranks(run), ended if isinstance(ended, (int, float)) else None)
 
 
 def describe_ranks(run: RunFolder, spec: Spec) -> Dict[str, Any]:

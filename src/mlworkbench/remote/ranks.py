@@ -31,6 +31,7 @@ _MAX_TEXT = 65536
 _MAX_HOST = 255
 _MAX_NUMBER = 1e12
 _LATER = 2.0  # seconds within which other ranks notice that a rank has ended
+_KILL_TIME = 10.0  # seconds that a launcher needs to kill all ranks and to end, on nodes whose clocks differ
 # Errors that only report the end of another rank: Gloo, NCCL, MPI, and sockets of the rendezvous.
 _BROKEN_CONNECTION = re.compile(
     r"Connection (closed by peer|reset by peer|refused)|Broken pipe|ncclRemoteError|NCCL communicator was aborted"
@@ -88,8 +89,8 @@ def list_endings(records: List[Record]) -> List[List[Any]]:
     return [[record[name] for name in ("rank", "host", "pid", "code", "signal")] for record in records]
 
 
-def first_failure(records: List[Record]) -> Optional[Record]:
-    """Return the rank that failed first, without being asked to end.
+def first_failure(records: List[Record], ended: Optional[float] = None) -> Optional[Record]:
+    """Return the rank that failed first, without being asked to end. ``ended``: when the launcher ended.
 
     When a rank fails, the connections of others break within milliseconds, sometimes before it has printed its
     exception. So a rank with another error takes precedence.
@@ -102,11 +103,22 @@ def first_failure(records: List[Record]) -> Optional[Record]:
     original = [record for record in near if not _BROKEN_CONNECTION.search(record["stderr"])]
     if near:
         return (original or near)[0]
+    records = [dict(record, stderr="") if _is_outdated(record, ended) else record for record in records]
     raised = [record for record in records if _raised_before_kill(record)]
     if raised:
         return min(raised, key=lambda record: float(record["printed"]))
     lost = [record for record in records if record["ended"] is None and record["terminated"] is None]
     return lost[0] if len(lost) == 1 < len(records) else None  # otherwise, the launcher killed all ranks
+
+
+def _is_outdated(record: Record, ended: Optional[float]) -> bool:
+    """Return whether a rank whose end is not known printed its last recorded output long before the launcher ended.
+
+    The script has handled such an exception.
+    """
+    if ended is None or record["ended"] is not None or record["printed"] is None:
+        return False
+    return bool(record["printed"] < ended - _KILL_TIME)
 
 
 def _raised_before_kill(record: Record) -> bool:

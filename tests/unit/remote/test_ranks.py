@@ -60,6 +60,17 @@ def test_first_failure(case):
     assert (found and found["rank"]) == expected
 
 
+def test_an_exception_that_the_script_has_handled_long_before_is_not_the_cause():
+    """All ranks were killed with the launcher, or the parent of one of them was."""
+    handled, other = rank(0, printed=100, stderr=RAISED), rank(1)
+    assert first_failure([handled, other], ended=103) == handled
+    assert first_failure([handled, other], ended=7200) is None
+    lost = first_failure([handled, rank(1, terminated=7190)], ended=7200)
+    assert explain_rank(lost, {"processes": {"python": "/py"}}, "/w", str)["message"].startswith(
+        "rank 0 failed: its process was killed"
+    )
+
+
 def test_explanation():
     spec = {"processes": {"python": "/py"}}
     described = explain_rank(rank(2, 1, ended=1, stderr=RAISED), spec, "/w", lambda text: text.replace("batch", "***"))

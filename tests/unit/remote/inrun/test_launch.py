@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import select
 import signal
 import subprocess
 
@@ -173,6 +174,37 @@ def test_a_traceback_is_recorded_before_the_rank_ends(tmp_path):
             wait_until(lambda: "ZeroDivisionError: division" in (recorded_stderr(tmp_path) or ""))
         finally:
             process.kill()
+
+
+def test_handled_exceptions_do_not_cause_a_record_each(tmp_path, monkeypatch):
+    """But the last one is recorded without further output, and a marker at the end of a piece counts once."""
+    monkeypatch.syspath_prepend(str(LAUNCH))
+    rank = load("rank_parent").Rank(str(tmp_path), 1)
+    written = []
+    monkeypatch.setattr(rank, "record", lambda **more: written.append(more["stderr"]))
+    reader, writer = os.pipe()
+    try:
+        for number in range(300):
+            text = f"Traceback (most recent call last):\nValueError: {number}\n"
+            os.write(writer, text.encode())
+            rank.copy(reader)
+        assert len(written) < 100
+        while not written[-1].endswith("ValueError: 299\n"):
+            delay = rank.record_delay()
+            assert delay is not None
+            select.select([], [], [], delay)
+            rank.record_output()
+        assert rank.record_delay() is None
+        rank.records_left = 0
+        os.write(writer, b"Traceback (most recent call last)")
+        rank.copy(reader)
+        left = rank.records_left
+        os.write(writer, b":")
+        rank.copy(reader)
+        assert rank.records_left == left - 1
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def recorded_stderr(folder):

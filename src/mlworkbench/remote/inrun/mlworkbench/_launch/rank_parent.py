@@ -20,6 +20,7 @@ from ranks import read_rank
 _TAIL = 16384  # recorded bytes of standard error
 _TRACEBACK = b"Traceback (most recent call last)"
 _TRACEBACK_RECORDS = 64  # maximum records per traceback, whose lines may arrive one by one
+_RECORD_RATE = 4.0  # records of output per second, after the first _TRACEBACK_RECORDS
 _DRAIN_TIME = 1.0  # seconds to wait for output of child processes that outlive the rank
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_STARTED = 127
@@ -40,7 +41,10 @@ class Rank(object):
         }
         self.pid = None
         self.tail = b""
-        self.records_left = 0
+        self.records_left = 0  # of the traceback
+        self._credit = float(_TRACEBACK_RECORDS)  # records that may be written now
+        self._credited = time.monotonic()
+        self._is_unrecorded = False
 
     def start(self, command, stderr):
         """Start the command in its own process group: a signal to the group of this process is forwarded once."""
@@ -86,11 +90,29 @@ class Rank(object):
 
     def _record_traceback(self, data):
         """Record a traceback at once: after MPI_Abort, MPICH kills this process before it can record the end."""
-        if _TRACEBACK in self.tail[-len(data) - len(_TRACEBACK) :]:
+        if _TRACEBACK in self.tail[-len(data) - len(_TRACEBACK) + 1 :]:  # not one that ended with the piece before
             self.records_left = _TRACEBACK_RECORDS
         if self.records_left:
             self.records_left -= 1
+            self._is_unrecorded = True
+            self.record_output()
+
+    def record_output(self):
+        """Record output that is not recorded yet, unless it is too early.
+
+        A script may log hundreds of handled exceptions per second.
+        """
+        now = time.monotonic()
+        self._credit = min(float(_TRACEBACK_RECORDS), self._credit + (now - self._credited) * _RECORD_RATE)
+        self._credited = now
+        if self._is_unrecorded and self._credit >= 1.0:
+            self._credit -= 1.0
+            self._is_unrecorded = False
             self.record(stderr=self.tail.decode("utf-8", "replace"))
+
+    def record_delay(self):
+        """Return in how many seconds to call ``record_output``, or None."""
+        return max(0.0, 1.0 - self._credit) / _RECORD_RATE + 0.001 if self._is_unrecorded else None
 
     def record(self, **more):
         """Write the record. Errors must not affect the rank."""
@@ -168,7 +190,8 @@ def _watch(rank, reader, wake_reader):
     """Copy the output until the rank ends, and return its status."""
     sources, recorded = [reader, wake_reader], False
     while True:
-        ready = select.select(sources, [], [])[0]
+        ready = select.select(sources, [], [], rank.record_delay())[0]
+        rank.record_output()
         if wake_reader in ready:
             os.read(wake_reader, 4096)
             if rank.facts["terminated"] is not None and not recorded:
