@@ -124,15 +124,15 @@ EVENTS = {
     ),
     "attempt_ended": (
         "An attempt ended, and another one follows",
-        "`attempt`: its number; `delay`: seconds until the next attempt; `ending`, `cause`, `failure`, `exit`, `signal`, `ended`, `elapsed`, `log_size`, and `gpu`, as in `finished`",
+        "`attempt`: its number; `delay`: seconds until the next attempt; `ending`, `cause`, `failure`, `exit`, `signal`, `ended`, `elapsed`, `log_size`, `gpu`, and `ranks`, as in `finished`",
     ),
     "collecting": (
         "The script ended; the supervisor lists its outputs",
-        "`ending`, `cause`, `failure`, `exit`, `signal`, `ended`, `elapsed`, and `log_size`, as in `finished`",
+        "`ending`, `cause`, `failure`, `exit`, `signal`, `ended`, `elapsed`, `log_size`, and `ranks`, as in `finished`",
     ),
     "finished": (
         "The run ended. This is the last event",
-        "`ending` ([values](endings.md)), `cause` as one text, `failure`: the same as [data](machine-readable-output.md#failures-of-runs), null for a run that succeeded; `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that are still running; `left_out`: metrics and outputs that were skipped, and why; `unkept`: files and folders that the script created outside of `outputs/`; `gpu`: the verdict",
+        "`ending` ([values](endings.md)), `cause` as one text, `failure`: the same as [data](machine-readable-output.md#failures-of-runs), null for a run that succeeded; `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that are still running; `left_out`: metrics and outputs that were skipped, and why; `unkept`: files and folders that the script created outside of `outputs/`; `gpu`: the verdict; `ranks`, if the run has a launcher: a list of `[rank, host, pid, code, signal]`, with null for unknown values",
     ),
 }
 
