@@ -20,6 +20,10 @@ from .remote.shared.layout import Root, RunFolder
 from .targets.target import Target
 
 _BLOCK = 1 << 20
+_PAGE = "no-checkpoints"  # of mlw explain
+
+# Path and status of a file → digest and size: a submission needs them when it is planned, and when it is sent.
+_DIGESTS: dict[tuple[str, int, int, int, int, int], tuple[str, int]] = {}
 
 Progress = Callable[[int, int], None]
 
@@ -30,17 +34,24 @@ class CheckpointStore(Root):
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
         self._blobs: dict[str, str] = {}
-        files, links = [], []
-        for path in _list_paths(folder):
+        files, links, folders, times = [], [], [], {}
+        for path, status in _list_paths(folder):
             name = portable(os.path.relpath(path, folder))
-            status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
                 links.append([name, portable(_link_target(folder, path))])
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                folders.append(name)
             elif stat.S_ISREG(status.st_mode):
-                sha256, size = _digest(path)
+                sha256, size = _recorded_digest(path, status)
                 self._blobs[sha256] = path
-                files.append([name, sha256, size, stat.S_IMODE(status.st_mode)])
-        content = {"version": 1, "files": sorted(files), "links": sorted(links), "folders": []}
+                # The two modes of a snapshot: others depend on the umask, and on how a library creates its files.
+                files.append([name, sha256, size, 0o755 if status.st_mode & stat.S_IXUSR else 0o644])
+            else:
+                continue
+            times[name] = status.st_mtime_ns  # scripts choose the newest checkpoint
+        content = {"version": 1, "files": sorted(files), "links": sorted(links), "folders": sorted(folders)}
+        content["times"] = dict(sorted(times.items()))
         self._manifest = json.dumps(content, separators=(",", ":"), ensure_ascii=True).encode("ascii")
         self.digest = hashlib.sha256(self._manifest).hexdigest()
         self._manifest_path = ""
@@ -63,10 +74,12 @@ class CheckpointStore(Root):
         return self._blobs.get(digest) or super().blob(digest)
 
 
-def plan_checkpoints(run: Run | None, compute: Compute, paths: UserPaths) -> tuple[str | None, str | None]:
+def plan_checkpoints(
+    run: Run | None, compute: Compute, paths: UserPaths, *, dry_run: bool = False
+) -> tuple[str | None, str | None]:
     """Return the ID of the resumed run, and the digest of its checkpoints if they must be sent to another machine.
 
-    Raise ``UsageError`` if they are on another machine, and not on this one.
+    Raise ``UsageError`` if they are on another machine, and not on this one. ``dry_run``: do not read their content.
     """
     if run is None:
         return None, None
@@ -79,14 +92,20 @@ def plan_checkpoints(run: Run | None, compute: Compute, paths: UserPaths) -> tup
             f"--resume: the checkpoints of run {run.id} are on target {run.spec.compute.name}, not on {compute.name}",
             f"download all of them with 'mlw history download {run.id} --checkpoints -d FOLDER' after the run has"
             f" ended, and submit again; or submit to {run.spec.compute.name}",
-            more="no-checkpoints",
+            more=_PAGE,
         )
     if target == ():
         return run.id, None  # the target finds them in the run folder on this machine
+    if not os.path.lexists(folder.checkpoints):
+        raise UsageError(f"--resume: run {run.id} has no checkpoints", more=_PAGE)
     try:
+        if dry_run:
+            _check_links(folder.checkpoints)
+            return run.id, None
         return run.id, CheckpointStore(folder.checkpoints).digest
     except OSError as error:
-        raise UsageError(f"--resume: cannot read the checkpoints of run {run.id}: {error.strerror}") from error
+        text = f"--resume: cannot read the checkpoints of run {run.id}: {error.strerror}"
+        raise UsageError(text, more=_PAGE) from error
 
 
 def send_checkpoints(spec: RunSpec, paths: UserPaths, target: Target, progress: Progress | None) -> None:
@@ -108,8 +127,8 @@ def _is_downloaded(folder: RunFolder) -> bool:
     return os.path.exists(folder.checkpoint_list) and os.path.isdir(folder.checkpoints)
 
 
-def _list_paths(folder: str) -> Iterator[str]:
-    """Yield the paths of all files and links."""
+def _list_paths(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the path and the status of each file, link, and folder."""
     if os.path.islink(folder):
         raise NotADirectoryError(20, os.strerror(20), folder)
 
@@ -117,8 +136,15 @@ def _list_paths(folder: str) -> Iterator[str]:
         raise error
 
     for place, folders, names in os.walk(folder, onerror=refuse):
-        yield from (os.path.join(place, name) for name in names)
-        yield from (path for name in folders if os.path.islink(path := os.path.join(place, name)))
+        for name in (*names, *folders):
+            path = os.path.join(place, name)
+            yield path, os.lstat(path)
+
+
+def _check_links(folder: str) -> None:
+    for path, status in _list_paths(folder):
+        if stat.S_ISLNK(status.st_mode):
+            _link_target(folder, path)
 
 
 def _link_target(folder: str, path: str) -> str:
@@ -126,8 +152,17 @@ def _link_target(folder: str, path: str) -> str:
     text = os.readlink(path)
     target = os.path.normpath(os.path.join(os.path.dirname(path), text))
     if os.path.isabs(text) or os.path.commonpath((folder, target)) != folder:
-        raise UsageError(f"--resume: {path} is a link to {text}, which cannot be sent", "replace the link by a file")
+        message = f"--resume: {path} is a link to {text}, which cannot be sent"
+        raise UsageError(message, "replace the link with a file", more=_PAGE)
     return text
+
+
+def _recorded_digest(path: str, status: os.stat_result) -> tuple[str, int]:
+    """Return the digest and the size of a file. A file that was not changed is read only once by this process."""
+    key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if key not in _DIGESTS:
+        _DIGESTS[key] = _digest(path)
+    return _DIGESTS[key]
 
 
 def _digest(path: str) -> tuple[str, int]:

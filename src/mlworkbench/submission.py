@@ -107,7 +107,7 @@ def draft(
         starter=starter_name(target.type.starter),
         user=user_name(),
         sweep=checked.sweep,
-        resumed=plan_checkpoints(checked.resumed, compute, paths),
+        resumed=plan_checkpoints(checked.resumed, compute, paths, dry_run=dry_run),
         processes=processes,
         scheduler=scheduler,
         passed=passed,

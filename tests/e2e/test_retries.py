@@ -198,14 +198,21 @@ def test_resume_on_another_machine(shared_target, tmp_path):
     assert f"mlw history download {crashed.run} --checkpoints -d FOLDER" in refused.err, refused
     folder = str(tmp_path / "saved")
     user.mlw("history", "download", crashed.run, "--checkpoints", "-d", folder, cwd=target.project, check=True)
+    written = (target.target_folder(crashed.run) / "checkpoints" / "step").stat().st_mtime_ns
+    for downloaded in (user.folder(crashed.run) / "checkpoints", tmp_path / "saved"):
+        assert (downloaded / "step").stat().st_mtime_ns == written
     here = submit("local", "--resume", crashed.run, "train.py", "--crash")
     assert here.code == 1 and here.out.startswith("attempt 1 starts at 2\n"), here
     checkpoints = user.folder(here.run) / "checkpoints"
     (checkpoints / "parts").mkdir()
     (checkpoints / "step").rename(checkpoints / "parts" / "1")
     (checkpoints / "step").symlink_to("parts/1")
+    (checkpoints / "outputs").mkdir()
+    (checkpoints / "outputs" / "best").touch(0o600)
     back = submit(target.name, "--resume", here.run, "train.py")
     assert (back.code, back.out) == (0, "attempt 1 starts at 2\n"), back
     copied = target.target_folder(back.run) / "checkpoints"
-    assert (copied / "parts" / "1").exists() and (copied / "step").is_symlink()
+    assert (copied / "step").is_symlink()
+    times = [(folder / "outputs" / "best").stat().st_mtime_ns for folder in (checkpoints, copied)]
+    assert times[0] == times[1]
     assert (checkpoints / "step").read_text() == "2", "the source stays as it was"

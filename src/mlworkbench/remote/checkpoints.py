@@ -12,7 +12,7 @@ from .snapshot_check import check_digest
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable, Dict, Optional
 
     from .run_spec import Spec
 
@@ -31,8 +31,14 @@ def prepare_checkpoints(
     Copying may take minutes, so ``beat`` and ``is_canceled`` are called for each file.
     """
     resumed, digest = spec.get("resumed"), spec.get("checkpoints")
+
+    def proceed() -> None:
+        beat()
+        if is_canceled():
+            raise NoCheckpoints("canceled while the checkpoints of run %s were copied" % resumed)
+
     if resumed and digest:
-        _place_uploaded(root, run, resumed, digest)
+        _place_uploaded(root, run, resumed, digest, proceed)
         return
     if not resumed:
         os.makedirs(run.checkpoints, mode=0o700, exist_ok=True)
@@ -43,9 +49,7 @@ def prepare_checkpoints(
     import shutil  # noqa: PLC0415 - only for resumed runs
 
     def copy(source: str, target: str) -> str:
-        beat()
-        if is_canceled():
-            raise NoCheckpoints("canceled while the checkpoints of run %s were copied" % resumed)
+        proceed()
         return shutil.copy2(source, target, follow_symlinks=False)
 
     try:
@@ -55,12 +59,12 @@ def prepare_checkpoints(
     failpoint("checkpoints-copied")
 
 
-def _place_uploaded(root: Root, run: RunFolder, resumed: str, digest: str) -> None:
+def _place_uploaded(root: Root, run: RunFolder, resumed: str, digest: str, proceed: Callable[[], None]) -> None:
     """Create the folder from checkpoints that the client has sent from another machine."""
     from .working_copy import place_snapshot  # noqa: PLC0415 - only for resumed runs
 
     try:
-        place_snapshot(root, check_digest(digest), run.checkpoints)
+        place_snapshot(root, check_digest(digest), run.checkpoints, proceed)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NoCheckpoints("cannot copy the checkpoints of run %s: %s" % (resumed, error)) from None
     failpoint("checkpoints-copied")
@@ -70,9 +74,19 @@ def list_checkpoints(run: RunFolder) -> Dict[str, Any]:
     """Write the list of checkpoints with their digests, which a client reads next."""
     from .output_scan import iterate_outputs  # noqa: PLC0415 - only for downloads
 
-    entries = list(iterate_outputs(run.checkpoints, lambda: False))
+    entries = [
+        dict(entry, modified=_modification_time(os.path.join(run.checkpoints, entry["path"])))
+        for entry in iterate_outputs(run.checkpoints, lambda: False)
+    ]
     write_atomic(run.checkpoint_list, {"outputs": entries})
     return {"ok": True, "files": len(entries)}
+
+
+def _modification_time(path: str) -> Optional[int]:
+    try:
+        return os.lstat(path).st_mtime_ns
+    except (OSError, ValueError):
+        return None  # removed meanwhile
 
 
 def checkpoint_size(run: RunFolder) -> int:

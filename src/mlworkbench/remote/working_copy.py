@@ -30,7 +30,7 @@ from .shared.snapshot_manifest import VERSION, read_manifest, read_record, write
 
 TYPE_CHECKING = False  # importing typing would cost every supervisor time and memory
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
     # path → [size, mtime_ns, inode, sha256, ctime_ns, mode]. ctime reveals what mtime does not: a file whose
     # mtime was reset by utime, a changed mode, or a new hard link.
@@ -58,7 +58,8 @@ def create_working_copy(root: Root, digest: str, project_id: str, run: RunFolder
     try:
         record_data = _take_warm_copy(root.warm_copy(project_id, contained), base)
         if record_data is None or record_data["digest"] != digest or not _is_untouched(tree, record_data["files"]):
-            record_data = _update_tree(root, digest, tree, record_data["files"] if record_data else {})
+            manifest = read_manifest(root.snapshot(digest))
+            record_data = _update_tree(root, digest, manifest, tree, record_data["files"] if record_data else {})
             write_record(record_path, record_data)
         _add_folders_and_links(tree, record_data, "outputs")
         os.rename(record_path, run.placed)
@@ -69,10 +70,17 @@ def create_working_copy(root: Root, digest: str, project_id: str, run: RunFolder
     os.rmdir(base)
 
 
-def place_snapshot(root: Root, digest: str, folder: str) -> None:
-    """Create a new folder with the files and links of a snapshot."""
+def place_snapshot(root: Root, digest: str, folder: str, before_file: Callable[[], None]) -> None:
+    """Create a new folder with the files and links of a snapshot, and their times if it contains them."""
+    manifest = read_manifest(root.snapshot(digest), reserved="")
     os.mkdir(folder, 0o700)
-    _add_folders_and_links(folder, _update_tree(root, digest, folder, {}))
+    _add_folders_and_links(folder, _update_tree(root, digest, manifest, folder, {}, before_file))
+    handle = os.open(folder, FOLDER)
+    try:
+        for path, time_ns in manifest.get("times", {}).items():
+            os.utime(path, ns=(time_ns, time_ns), dir_fd=handle, follow_symlinks=False)
+    finally:
+        os.close(handle)
 
 
 def _take_warm_copy(warm_copy: str, base: str) -> Optional[Dict[str, Any]]:
@@ -132,9 +140,15 @@ def _is_unchanged(status: os.stat_result, record: List[Any]) -> bool:
     )
 
 
-def _update_tree(root: Root, digest: str, tree: str, known_files: Files) -> Dict[str, Any]:
+def _update_tree(
+    root: Root,
+    digest: str,
+    manifest: Dict[str, Any],
+    tree: str,
+    known_files: Files,
+    before_file: Callable[[], None] = lambda: None,
+) -> Dict[str, Any]:
     """Make ``tree`` equal to the snapshot. Keep those of its recorded ``known_files`` that are correct."""
-    manifest = read_manifest(root.snapshot(digest))
     target_files = {path: (sha256, size, mode) for path, sha256, size, mode in manifest["files"]}
     kept, extra, folders = _compare(tree, known_files)
     files: Files = {}
@@ -151,6 +165,7 @@ def _update_tree(root: Root, digest: str, tree: str, known_files: Files) -> Dict
         copier = _Copier(root, digest)
         for path, (sha256, size, mode) in target_files.items():
             if path not in files:
+                before_file()
                 files[path] = copier.copy(handle, path, sha256, size, mode)
     finally:
         os.close(handle)

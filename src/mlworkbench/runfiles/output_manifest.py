@@ -18,6 +18,7 @@ from ..remote.shared.output_kinds import UNCOLLECTED
 _CHUNK = 1 << 18
 _MAX_ENTRY = 1 << 20  # maximum bytes of an entry
 _MAX_FILE = 1 << 63  # maximum bytes of an output
+_MAX_TIME = 1 << 62  # nanoseconds
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 LINK = "link"
 # Kinds of entries that have content.
@@ -33,6 +34,7 @@ class Output:
     sha256: str | None  # None if the file was not read completely, or changed meanwhile
     kind: str
     to: str = ""
+    modified: int | None = None  # nanoseconds since 1970; recorded for checkpoints only
 
     @property
     def is_file(self) -> bool:
@@ -76,6 +78,7 @@ class ManifestWriter:
 
     def add(self, output: Output) -> None:
         entry = {**asdict(output), "path": portable(output.path), "to": portable(output.to)}
+        del entry["modified"]
         self._file.write(self._separator + json.dumps(entry))
         self._separator = ", "
 
@@ -96,10 +99,13 @@ def _parse_entry(entry: Any, path: str) -> Output:
             raise ValueError(size)
         if sha256 is not None and not _SHA256.fullmatch(sha256):
             raise ValueError(sha256)
+        modified = entry.get("modified")
+        if modified is not None and (type(modified) is not int or abs(modified) > _MAX_TIME):
+            raise ValueError(modified)
         name, to = native(name), native(to)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise HistoryError(f"{path} contains an invalid entry: {ascii(error)[:200]}") from None
-    return Output(name, size, sha256 if kind == "file" else None, kind, to)
+    return Output(name, size, sha256 if kind == "file" else None, kind, to, modified)
 
 
 def _read_objects(path: str) -> Iterator[Any]:

@@ -10,14 +10,14 @@ from ..errors import HistoryError
 from ..follow import Follower
 from ..hosts.replies import Reply
 from ..remote.shared.atomic_files import write_atomic
-from ..remote.shared.folder_tree import NEW
+from ..remote.shared.folder_tree import NEW, parents
 from ..remote.shared.layout import RunFolder
 from ..remote.shared.message_frames import CHUNK
 from ..runfiles.disk_limit import require_room
 from ..runfiles.output_download import covers, fetch, require_outputs
 from ..runfiles.output_fetch import OutputFetcher
 from ..runfiles.output_manifest import Output, read_outputs
-from ..runfiles.safe_paths import path_problem
+from ..runfiles.safe_paths import SafeFolders, path_problem
 from ..runfiles.staging import staging_key
 from ..runfiles.verified_copy import Outcome
 from .submission_frontend import Frontend
@@ -52,7 +52,7 @@ def download_checkpoints(
     with frontend.progress("checkpoints", least=1e6) as progress:
         total = sum(output.size for output in chosen)
         key = staging_key(folder.path, "checkpoints", *sorted(names))
-        return fetch(
+        outcome = fetch(
             folder.checkpoints,
             directory,
             key,
@@ -60,6 +60,9 @@ def download_checkpoints(
             overwrite=overwrite,
             report=lambda done: progress.report(int(done), total),
         )
+    if outcome.is_complete:
+        restore_times(directory, chosen)
+    return outcome
 
 
 def _download_list(follower: Follower, folder: RunFolder) -> Iterator[Output]:
@@ -91,7 +94,30 @@ def _download_files(follower: Follower, frontend: Frontend, folder: RunFolder, c
         _remove_outdated(folder, output)
     with frontend.progress("download") as progress:
         total = sum(output.size for output in chosen)
-        return OutputFetcher(folder.checkpoints, request, lambda done: progress.report(int(done), total)).fetch(chosen)
+        fetcher = OutputFetcher(folder.checkpoints, request, lambda done: progress.report(int(done), total))
+        outcome = fetcher.fetch(chosen)
+    restore_times(folder.checkpoints, chosen)
+    return outcome
+
+
+def restore_times(base: str, outputs: Sequence[Output]) -> None:
+    """Give downloaded files the times of the originals, and each folder that of its newest file.
+
+    Scripts choose the newest checkpoint, which is a file or a folder.
+    """
+    times: dict[str, int] = {}
+    for output in outputs:
+        if output.is_file and output.modified is not None and not path_problem(output.path):
+            times[output.path] = output.modified
+            for folder in parents([output.path]):
+                times[folder] = max(times.get(folder, output.modified), output.modified)
+    with SafeFolders(base) as folders:
+        for path, time in times.items():
+            try:
+                handle, name = folders.parent(path)
+                os.utime(name, ns=(time, time), dir_fd=handle, follow_symlinks=False)
+            except OSError:
+                continue  # it was not downloaded, or the file system refuses this time
 
 
 def _remove_outdated(folder: RunFolder, output: Output) -> None:

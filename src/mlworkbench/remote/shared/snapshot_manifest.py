@@ -11,13 +11,17 @@ from .untrusted_json import parse_json
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing costs memory and start-up time
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Set
 
 VERSION = 1
+_MAX_TIME = 1 << 62  # nanoseconds since 1970
 
 
-def read_manifest(path: str) -> Dict[str, Any]:
-    """Read the list of a snapshot's files and check each path: the list may come from another machine."""
+def read_manifest(path: str, reserved: str = "outputs") -> Dict[str, Any]:
+    """Read the list of a snapshot's files and check each path: the list may come from another machine.
+
+    ``reserved``: the name of a folder that must not be in the snapshot, or "".
+    """
     try:
         with open(path, "rb") as file:
             manifest = _rename_paths(parse_json(file.read()), native)
@@ -25,12 +29,13 @@ def read_manifest(path: str) -> Dict[str, Any]:
         paths = [file[0] for file in files] + [link[0] for link in links] + folders
         for file in files:
             _check_file(file)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+        _check_times(manifest.get("times", {}), {file[0] for file in files}.union(folders))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         os.unlink(path)  # the next submission stores it again
         text = "the snapshot's file list was damaged (%s) and has been removed; submit again" % error
         raise OSError(errno.EBADMSG, text, path) from None
     for name in paths:
-        if not _is_safe_path(name):
+        if not _is_safe_path(name, reserved):
             raise OSError(errno.EBADMSG, "the snapshot contains a file outside the working folder: %a" % name, path)
     return manifest
 
@@ -41,9 +46,15 @@ def _check_file(file: List[Any]) -> None:
         raise ValueError("invalid entry %a" % path)
 
 
-def _is_safe_path(path: str) -> bool:
+def _check_times(times: Dict[str, Any], known: Set[str]) -> None:
+    for path, time in times.items():
+        if path not in known or type(time) is not int or not -_MAX_TIME < time < _MAX_TIME:
+            raise ValueError("invalid time of %a" % path)
+
+
+def _is_safe_path(path: str, reserved: str) -> bool:
     parts = path.split("/")
-    return "\0" not in path and parts[0] != "outputs" and not {"", ".", ".."}.intersection(parts)
+    return "\0" not in path and (not reserved or parts[0] != reserved) and not {"", ".", ".."}.intersection(parts)
 
 
 def read_record(path: str) -> Optional[Dict[str, Any]]:
@@ -71,4 +82,6 @@ def _rename_paths(record: Dict[str, Any], rename: Callable[[str], str]) -> Dict[
     else:
         files = [[rename(path), *rest] for path, *rest in files]
     links = [[rename(path), rename(target)] for path, target in record["links"]]
-    return {**record, "files": files, "links": links, "folders": [rename(path) for path in record["folders"]]}
+    folders = [rename(path) for path in record["folders"]]
+    times = {rename(path): time for path, time in record.get("times", {}).items()}
+    return {**record, "files": files, "links": links, "folders": folders, "times": times}
